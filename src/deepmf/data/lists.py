@@ -12,7 +12,6 @@ from deepmf.files import polars
 
 LISTS = "each line is a row and a list of its columns"  # what is guessed of a file
 
-_HEAD = 1 << 16  # bytes from which lists are recognised
 _LIST = re.compile(rb"(?:0|[1-9][0-9]*)(?:[ \t](?:0|[1-9][0-9]*))*[ \t]?")
 
 
@@ -28,11 +27,11 @@ def are_lists(path: Path) -> bool:
     False
     """
     with path.open("rb") as file:
-        head = file.read(_HEAD)
+        head = file.read(1 << 16)
     *lines, last = head.split(b"\n")[: SAMPLE_LINES + 1]
     lines = [
         line.removesuffix(b"\r")
-        for line in ([*lines, last] if len(head) < _HEAD and last else lines)
+        for line in ([*lines, last] if len(head) < 1 << 16 and last else lines)
     ]
     if len(lines) < 2 or not all(map(_LIST.fullmatch, lines)):
         return False

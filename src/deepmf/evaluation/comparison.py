@@ -40,7 +40,6 @@ from deepmf.recommend.request import OrderOptions, Request
 ALL = "all"  # the area name of errors on all test entries
 TEST_SHARE = 0.2  # of the entries of each area
 ERROR_METRICS = ("rmse", "mae")  # by which models can be ordered; smaller is better
-_N_DRAWS = 1000  # of the bootstrap; the first draw is the sample itself
 WORSE = "(worse than means)"  # behind a model in the table
 
 Candidate = str | Model | type[Model]
@@ -515,8 +514,8 @@ class Comparison:
         if not ranked or not losses[0].sums.size:
             return []
         best, numbers = losses[0], np.random.default_rng(self.plan.seed)
-        draws = numbers.poisson(1.0, (_N_DRAWS, best.sums.size)).astype(np.float64)
-        draws[0] = 1.0
+        draws = numbers.poisson(1.0, (1000, best.sums.size)).astype(np.float64)
+        draws[0] = 1.0  # the sample itself
         differences = []
         for model, model_losses in zip(ranked[1:], losses[1:], strict=True):
             if model_losses.sums.size != best.sums.size:

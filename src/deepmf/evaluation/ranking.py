@@ -62,9 +62,6 @@ TITLES = {
 
 MakeRanker = Callable[[IndexArray], Ranker]  # of a block of rows
 
-# The tail: the least popular columns, which have this share of the entries together.
-_TAIL = 0.2
-
 
 @dataclass(frozen=True)
 class RankingScores:
@@ -560,7 +557,7 @@ def find_tail(popularity: IndexArray) -> npt.NDArray[np.bool_]:
     """
     order = np.argsort(popularity, kind="stable")
     is_tail = np.zeros(popularity.size, dtype=bool)
-    is_tail[order] = np.cumsum(popularity[order]) <= _TAIL * popularity.sum()
+    is_tail[order] = np.cumsum(popularity[order]) <= 0.2 * popularity.sum()
     return is_tail
 
 

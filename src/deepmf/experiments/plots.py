@@ -27,8 +27,6 @@ from deepmf.plots import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_LEAST = 30  # test entries of a group of rows; the error of smaller groups is too uncertain to plot
-
 Drawn = tuple["Axes", str]  # a plot, and a sentence that describes it
 
 
@@ -162,7 +160,7 @@ def _pool(groups: Sequence[Sequence[Any]]) -> tuple[list[float], list[float], li
         counts, errors_of_splits = np.array(
             [group[2:] for group in groups if group[0] == first], dtype=float
         ).T
-        if first > 0 and counts.sum() >= _LEAST:
+        if first > 0 and counts.sum() >= 30:  # the error of smaller groups is too uncertain
             pooled = ColdStart(
                 first,
                 last,

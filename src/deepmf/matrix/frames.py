@@ -50,14 +50,8 @@ NAME_COLUMNS = "set row=, column= and value= (or count=) to choose"
 N_LOOKED_AT = 200  # lines of a table
 NEEDED = ("row", "column", "value", "count")  # the roles that no line may lack
 _DATE = re.compile(r"\s*\d{4}-\d{2}-\d{2}([T ]|\s*$)|\s*\d{1,2}[./]\d{1,2}[./]\d{2,4}\b")
-_TOO_LARGE = 2.0**63  # for an int of 64 bits
 
-# Columns with values alike, at least this many and this share, and the widest range of their
-# levels.
-_FEWEST_ALIKE = 3
-_SHARE_ALIKE = 0.6
-_WIDEST_LEVELS = 20
-_CODE_DISTANCE = 3  # ranges of the other values between them and a code for missing ones
+_FEWEST_ALIKE = 3  # columns with values alike, which show the levels of all
 
 
 class LongEntries(NamedTuple):
@@ -300,12 +294,8 @@ def refuse_off_scale_columns(array: FloatArray, labels: Sequence[Any]) -> None:
     off = (lows < low - reach) | (highs > high + reach)
     alike = filled[(lows >= low - reach / 2) & (highs <= high + reach / 2)]
     halves = 2 * array[:N_LOOKED_AT, alike]
-    are_levels = reach <= _WIDEST_LEVELS and bool(np.all((halves % 1 == 0) | np.isnan(halves)))
-    if (
-        not off.any()
-        or not are_levels
-        or alike.size < max(_FEWEST_ALIKE, _SHARE_ALIKE * filled.size)
-    ):
+    are_levels = reach <= 20 and bool(np.all((halves % 1 == 0) | np.isnan(halves)))
+    if not off.any() or not are_levels or alike.size < max(_FEWEST_ALIKE, 0.6 * filled.size):
         return
     named = [labels[at] for at in filled[off]]
     shown = ", ".join(map(repr, named[:5])) + (", ..." if len(named) > 5 else "")
@@ -345,7 +335,7 @@ def is_far(code: float, others: FloatArray) -> bool:
     high = others.max()
     if code < -9 and low >= 0 and set(f"{-code:g}") == {"9"}:
         return True
-    return bool(max(low - code, code - high) > _CODE_DISTANCE * (high - low) > 0)
+    return bool(max(low - code, code - high) > 3 * (high - low) > 0)
 
 
 def check_excluded(names: Sequence[Any], exclude: Collection[Any]) -> None:
@@ -491,7 +481,7 @@ def build_value_series(values: Array, scale: Scale) -> polars.Series:
         scale.is_interactions and bool(np.all((values % 1 == 0) | np.isnan(values)))
     )
     fits = is_whole and (
-        values.size == 0 or float(np.nanmax(np.abs(values), initial=0.0)) < _TOO_LARGE
+        values.size == 0 or float(np.nanmax(np.abs(values), initial=0.0)) < 2.0**63
     )
     return series.cast(polars.Int64) if fits else series
 

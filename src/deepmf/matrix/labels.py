@@ -20,14 +20,6 @@ import numpy.typing as npt
 from deepmf.errors import BadEntries, BadSetting, UnknownLabel, UnreadableFile, show_value
 from deepmf.matrix.arrays import Array, IndexArray, check_years
 
-# Integers are numbered by a table unless their range is more than this many times their number.
-_TABLE_SPREAD = 8
-
-_LONGEST = np.timedelta64(timedelta.max.days, "D")
-
-# When labels are joined repeatedly, each part is at least this many times as long as the next.
-_PART_GROWTH = 8
-
 
 class Labelled(NamedTuple):
     """The labels of an axis, and the position of each given item among them."""
@@ -215,10 +207,10 @@ class JoinedLabels(Labels):
         return positions
 
     def _append(self, fresh: Array) -> Labels:
-        # Parts grow geometrically from the last to the first, so there are few parts and copies are
+        # Each part is at least 8 times as long as the next, so there are few parts and copies are
         # rare.
         first: Labels = self
-        while isinstance(first, JoinedLabels) and len(first._rest) < _PART_GROWTH * fresh.size:
+        while isinstance(first, JoinedLabels) and len(first._rest) < 8 * fresh.size:
             fresh = np.concatenate([first._rest.array, fresh])
             first = first._first
         return JoinedLabels(first, Labels.from_distinct(fresh, axis=self.axis))
@@ -285,7 +277,9 @@ def _round_moments(moments: Array, axis: str) -> Array:
     unit = np.datetime_data(moments.dtype)[0]
     is_gap = np.isnat(moments)
     # a duration in months or years has no length
-    if unit in ("Y", "M") or np.any(np.abs(moments[~is_gap]).astype("m8[D]") > _LONGEST):
+    if unit in ("Y", "M") or np.any(
+        np.abs(moments[~is_gap]).astype("m8[D]") > np.timedelta64(timedelta.max.days, "D")
+    ):
         raise BadEntries(f"{axis} labels of type {moments.dtype} are no durations of Python")
     return moments.astype("timedelta64[us]")
 
@@ -341,7 +335,7 @@ def gather_integers(array: IndexArray) -> tuple[IndexArray, IndexArray]:
         return array.copy(), array.copy()
     low = int(array.min())
     high = int(array.max())
-    if high - low > _TABLE_SPREAD * array.size + 1024:
+    if high - low > 8 * array.size + 1024:  # a table of the range would be large
         distinct, positions = np.unique(array, return_inverse=True)
         return distinct, positions
     offsets = array - low

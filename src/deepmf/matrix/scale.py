@@ -58,14 +58,6 @@ class UnitMap(NamedTuple):
 # Values with more distinct numbers than this are treated as continuous.
 MOST_LEVELS = 64
 
-# The ends of an inferred interval are at most twice as far from the median as the 1st and the 99th
-# percentile. For normal values this is 4.65 standard deviations, exceeded by one value in 300,000.
-_REACH = 2.0
-_TAIL = 0.01
-
-# Percentiles are computed from at most this many values, drawn at random.
-_SAMPLE = 1 << 20
-
 # The difference and the mean of two numbers up to this magnitude are finite.
 LARGEST = 1e307
 
@@ -172,22 +164,24 @@ class Scale:
         """Infer an unbounded interval from values (n,), of which at least two differ.
 
         It reaches from the lowest to the highest value, but on either side at most twice as far
-        from the median as the 1st or the 99th percentile.
+        from the median as the 1st or the 99th percentile. For normal values this is 4.65 standard
+        deviations, exceeded by one value in 300,000. Percentiles are those of at most a million
+        values, drawn at random.
         """
         low = float(values.min())
         high = float(values.max())
         n_values = values.size
-        if n_values > _SAMPLE:
-            values = values[np.sort(np.random.PCG64(0).random_raw(_SAMPLE) % np.uint64(n_values))]
+        if n_values > 1 << 20:
+            values = values[np.sort(np.random.PCG64(0).random_raw(1 << 20) % np.uint64(n_values))]
         last = values.size - 1
         middle = (values.size - 1) // 2
-        ranks = [tail := min(math.ceil(_TAIL * last), middle), middle, last - tail]
+        ranks = [tail := min(math.ceil(0.01 * last), middle), middle, last - tail]
         lower, median, upper = np.partition(np.asarray(values, dtype=np.float64), ranks)[
             ranks
         ].tolist()
         # If a percentile equals the median, its side says nothing about outliers.
-        low = max(low, median - _REACH * (median - lower)) if lower < median else low
-        high = min(high, median + _REACH * (upper - median)) if upper > median else high
+        low = max(low, median - 2.0 * (median - lower)) if lower < median else low
+        high = min(high, median + 2.0 * (upper - median)) if upper > median else high
         return cls(low=low, high=high, bounded=False)
 
     def infer_again(self, values: Array) -> Scale:

@@ -87,10 +87,6 @@ _TYPES = {"BOOL": "bool"} | {
 
 _CODES = {name: code for code, name in _TYPES.items()}
 
-_ALIGNMENT = 8  # bytes, of the tensors in a file
-
-_LARGEST_HEADER = 100_000_000  # bytes, of safetensors
-
 # Errors for unreadable bytes; the last ones for tensors that numpy cannot hold, and a file that
 # changes meanwhile.
 _UNREADABLE = (SafetensorError, ValueError, TypeError, AttributeError, KeyError)
@@ -293,7 +289,7 @@ def compute_digest(path: AnyPath) -> str:
     tensors."""
     with Path(path).open("rb") as file:
         length = file.read(8)
-        return _hash(length + file.read(min(int.from_bytes(length, "little"), _LARGEST_HEADER)))
+        return _hash(length + file.read(min(int.from_bytes(length, "little"), 100_000_000)))
 
 
 def _parse_header(file: Path, text: str) -> dict[str, Any]:
@@ -336,7 +332,7 @@ def encode_beginning(header: dict[str, Any], facts: Mapping[str, TensorFacts]) -
         start, end = end, end + math.prod(shape) * np.dtype(kind).itemsize
         table[name] = {"dtype": _CODES[kind], "shape": shape, "data_offsets": [start, end]}
     text = encode_json(table).encode()
-    text += b" " * (-(8 + len(text)) % _ALIGNMENT)
+    text += b" " * (-(8 + len(text)) % 8)  # the alignment of tensors
     return len(text).to_bytes(8, "little") + text
 
 
