@@ -74,10 +74,11 @@ bench: $(READY)
 bench-start: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/start.py
 
-# Sensors and genotypes, where their data are in the folder of data sets: minutes.
+# Sensors, genotypes and drug targets, where their data are in the folder of data sets: minutes. Lines are added to
+# results/fields.jsonl.
 bench-fields: $(READY)
-	$(BIN)/python benchmarks/fields.py
-	$(BIN)/python benchmarks/fields.py --model BayesianMF
+	$(BIN)/python benchmarks/fields.py | tee -a results/fields.jsonl
+	$(BIN)/python benchmarks/fields.py --model BayesianMF | tee -a results/fields.jsonl
 
 # Other libraries, each in an environment of its own, on the same splits: hours. make peers OPTIONS=--quick takes minutes.
 peers: $(READY)

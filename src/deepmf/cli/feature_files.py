@@ -36,7 +36,13 @@ if TYPE_CHECKING:
     from deepmf.models.base import Model
 
 # The options of a command that reads a model; some show no names.
-FEATURES = ("row_features", "column_features", "feature_label")
+FEATURES = (
+    "row_features",
+    "column_features",
+    "row_similarity",
+    "column_similarity",
+    "feature_label",
+)
 FEATURES_AND_NAMES = (*FEATURES, "row_names", "column_names")
 
 
@@ -52,6 +58,13 @@ class LabelFiles:
     )
     column_features: Path | None = offer(
         "--column-features FILE", "Features of columns, with a line per column."
+    )
+    row_similarity: Path | None = offer(
+        "--row-similarity FILE",
+        "How similar rows are: a line per row (also a new one) and a column per known row.",
+    )
+    column_similarity: Path | None = offer(
+        "--column-similarity FILE", "How similar columns are, in the same form."
     )
     feature_label: list[str] | None = offer(
         "--feature-label NAME", "Id column of the features file; default: detected; repeatable."
@@ -75,10 +88,16 @@ class LabelFiles:
     @property
     def paths(self) -> list[Path]:
         """The files that were given."""
-        return [*self._list_paths("features").values(), *self._list_paths("names").values()]
+        kinds = ("features", "similarity", "names")
+        return [path for kind in kinds for path in self._list_paths(kind).values()]
+
+    @property
+    def describes(self) -> dict[str, Path]:
+        """A file of features or of similarities by axis."""
+        return self._list_paths("similarity") | self._list_paths("features")
 
     def _list_paths(self, kind: str) -> dict[str, Path]:
-        """Return the files of features, or of names, by axis."""
+        """Return the files of features, of similarities, or of names, by axis."""
         return {
             axis: path for axis in ("row", "column") if (path := getattr(self, f"{axis}_{kind}"))
         }
@@ -89,14 +108,14 @@ class LabelFiles:
         from deepmf.matrix.features import AxisFeatures
 
         features = self._read_features(matrix, matrix.form, encoding)
-        for axis, path in self._list_paths("features").items():
+        for axis, path in self.describes.items():
             with locate_errors(path):
                 AxisFeatures.of(getattr(matrix, f"{axis}s"), features[f"{axis}_features"])
         return features | self._read_names(matrix, matrix.form, encoding)
 
     def extend(self, model: Model, encoding: str | None) -> Model:
         """Return the model extended by the features, with the kinds that it was fitted with."""
-        paths = self._list_paths("features").values()
+        paths = self.describes.values()
         if not paths:
             return model
         features = self._read_features(model.entries_, model.entries_.train.form, encoding)
@@ -139,6 +158,12 @@ class LabelFiles:
                     )
                 axis_kinds = {name: kinds[name] for name in kinds.keys() & features.names}
                 axis_features[f"{axis}_features"] = features.with_kinds(axis_kinds)
+        for axis, path in self._list_paths("similarity").items():
+            similar = _read_similarity(
+                path, getattr(known, f"{axis}s"), getattr(form, axis), encoding
+            )
+            others = axis_features.get(f"{axis}_features")
+            axis_features[f"{axis}_features"] = similar if others is None else others.join(similar)
         files = " and ".join(map(name_file, paths.values()))
         for label in unused_labels:
             raise BadFeatures(f"--feature-label {label}: there is no such column in {files}")
@@ -173,6 +198,22 @@ def _read_file(path: Path, known: Labels, known_as: list[str], encoding: str | N
         return read._replace(
             features=read.features.relabel(convert_labels(read.features.labels, known))
         )
+
+
+def _read_similarity(path: Path, known: Labels, known_as: str, encoding: str | None) -> Features:
+    """Read a table of similarities, with a line for each row and a column for each known row."""
+    import numpy as np
+
+    from deepmf.matrix.features import Features
+
+    with locate_errors(path):
+        table = _read_file(path, known, [known_as], encoding).features
+        table = table.with_kinds(dict.fromkeys(table.names, "number"))
+        texts, to = list(map(str, table.labels.tolist())), list(table.names)
+        is_square = sorted(texts) == sorted(to)
+        names = texts if is_square else to
+        cells = np.column_stack([table.values(name) for name in names])
+        return Features.from_similarity(table.labels, cells, to=None if is_square else to)
 
 
 @dataclass(frozen=True, kw_only=True)

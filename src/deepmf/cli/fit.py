@@ -65,7 +65,7 @@ def fit(
     from deepmf.training.progress import is_terminal
 
     model = training.make_model()
-    if not model.takes_features and (files.row_features or files.column_features):
+    if not model.takes_features and files.describes:
         raise BadFeatures(
             f"{type(model).__name__} reads entries alone, no features; models such as als and dmf-o do"
         )

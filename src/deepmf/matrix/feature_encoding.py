@@ -155,6 +155,10 @@ _PART_OF_DAY = 1e-3
 _N_KNOTS = 9
 
 
+# Similarities are inputs for this many labels at most, evenly chosen, and the largest are shown.
+MOST_SIMILAR, _MOST_SHOWN = 2000, 10
+
+
 class FeatureItem(NamedTuple):
     """A known feature of a row or column: its name, its value as text, and its inputs."""
 
@@ -183,12 +187,14 @@ class ColumnEncoding(ABC):
     def items(self, found: Mapping[int, float]) -> list[FeatureItem]:
         """Decode weights by input; a missing value gives no item."""
 
-    @abstractmethod
     def match(self, condition: Any, weights: WeightsOf) -> BoolArray:
         """Return which vectors with features meet a condition; a missing value meets none.
 
         weights: the weights of the vectors at one of the inputs.
         """
+        raise BadSetting(
+            f"{self.name} is of the kind {self.kind}, which has no conditions; use another feature"
+        )
 
 
 WeightsOf = Callable[[int], SingleArray]
@@ -566,10 +572,72 @@ class VectorEncoding(ColumnEncoding):
             else [FeatureItem(self.name, f"{size} numbers", tuple(range(size + 1)))]
         )
 
-    def match(self, condition: Any, weights: WeightsOf) -> BoolArray:
-        raise BadSetting(
-            f"{self.name} is a {self.kind}, and {self.kind}s have no conditions; use another feature"
-        )
+
+@dataclass(frozen=True)
+class SimilarityEncoding(ColumnEncoding):
+    """Similarities to labels of training, an input each, and to itself, the last input.
+
+    unit: the mean similarity of a label to itself, of which weights are shares.
+    """
+
+    kind: ClassVar[str] = "similarity"
+    labels: tuple[str, ...]
+    unit: float
+
+    @classmethod
+    def learn(cls, name: str, values: Array, labels: Array) -> SimilarityEncoding:
+        """Learn the encoding from the similarities of some labels."""
+        items = [item for item in values.tolist() if item is not None]
+        others = chain.from_iterable({id(item.labels): item.labels for item in items}.values())
+        trained = set(map(str, labels.tolist()))
+        known = [label for label in dict.fromkeys(others) if label in trained]
+        if not known:
+            raise BadFeatures(
+                f"the feature {name!r} has similarities to no label with entries; give those of "
+                "the labels to each other"
+            )
+        selves = np.array([item.itself for item in items])
+        selves = selves[selves > 0]
+        unit = float(selves.mean()) if selves.size else 1.0
+        return cls(name, tuple(known[:: -(-len(known) // MOST_SIMILAR)]), unit)
+
+    @property
+    def n_inputs(self) -> int:
+        return len(self.labels) + 1
+
+    def parts(self, values: Array) -> list[Part]:
+        items = values.tolist()
+        which = [at for at, item in enumerate(items) if item is not None]
+        input_of = {label: at for at, label in enumerate(self.labels)}
+        labels_of = {id(items[at].labels): items[at].labels for at in which}
+        inputs_of = {
+            place: np.array([input_of.get(label, -1) for label in labels], dtype=np.int64)
+            for place, labels in labels_of.items()
+        }
+        if inputs_of and all((inputs < 0).all() for inputs in inputs_of.values()):
+            raise BadFeatures(
+                f"{self.name!r} has similarities to labels that the model does not know; it knows "
+                f"those to {', '.join(self.labels[:3])}, ..."
+            )
+        last = np.full(len(which), len(self.labels))
+        selves = np.array([items[at].itself / self.unit for at in which])
+        parts: list[Part] = [
+            (np.array(which, dtype=np.int64), last, np.nan_to_num(selves, nan=1.0))
+        ]
+        for at in which:
+            inputs = inputs_of[id(items[at].labels)][items[at].at]
+            is_known = inputs >= 0
+            weights = items[at].weights[is_known] / self.unit
+            parts.append((np.full(weights.size, at), inputs[is_known], weights))
+        return [
+            (at, inputs, np.clip(weights, -LARGEST_WEIGHT, LARGEST_WEIGHT))
+            for at, inputs, weights in parts
+        ]
+
+    def items(self, found: Mapping[int, float]) -> list[FeatureItem]:
+        others = [at for at in found if at < len(self.labels)]
+        nearest = sorted(others, key=lambda at: -found[at])[:_MOST_SHOWN]
+        return [FeatureItem(self.name, self.labels[at], (at,)) for at in nearest]
 
 
 def _stack_vectors(name: str, vectors: list[tuple[float, ...]], size: int) -> FloatArray:
@@ -606,6 +674,7 @@ ENCODINGS_OF_KINDS: dict[str, Any] = {
         ListEncoding,
         DateEncoding,
         VectorEncoding,
+        SimilarityEncoding,
     )
 }
 
@@ -671,7 +740,7 @@ class FeatureEncoding:
         lists of categories."""
         features: dict[str, Any] = {}
         for item in self.items(vectors):
-            if self.kinds[item.name] == "list":
+            if self.kinds[item.name] in ("list", "similarity"):
                 features.setdefault(item.name, []).append(item.text)
             else:
                 features[item.name] = (

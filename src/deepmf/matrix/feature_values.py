@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import datetime
+import json
+import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 import numpy as np
 
 from deepmf.errors import BadFeatures
-from deepmf.matrix.arrays import Array, BoolArray, FloatArray, check_years
+from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, check_years
 
 # Separator of a list of categories that is written as one text.
 SEPARATOR = "|"
@@ -41,9 +44,24 @@ _KIND_NAMES = {
     "list": "lists of categories",
     "date": "dates",
     "vector": "vectors of numbers",
+    "similarity": "similarities (dicts of numbers by label)",
 }
 
 KINDS = tuple(_KIND_NAMES)
+
+
+@dataclass(frozen=True, eq=False)
+class Similarities:
+    """The similarities of a label to others.
+
+    labels: of others, as texts. at, weights: the places of some among these, and the similarities.
+    itself: the similarity of the label to itself; NaN where it is not known.
+    """
+
+    labels: tuple[str, ...]
+    at: IndexArray
+    weights: FloatArray
+    itself: float = math.nan
 
 
 def read_values(values: Iterable[Any]) -> Array:
@@ -75,7 +93,8 @@ def infer_kind(values: Array) -> str:
     """Infer the kind of values.
 
     Integers are categories if they have at most 32 distinct values, at most a tenth of all values.
-    Texts are lists if some contain "|", and dates if all look like 2001-12-31.
+    Texts are lists if some contain "|", and dates if all look like 2001-12-31. Dicts are
+    similarities.
     """
     if values.dtype.kind == "M":
         return "date"
@@ -94,6 +113,8 @@ def infer_kind(values: Array) -> str:
         )
     items = values.tolist()
     types = _find_types(items)
+    if types and all(issubclass(kind, (Mapping, Similarities)) for kind in types):
+        return "similarity"
     if any(issubclass(kind, LISTS) for kind in types):
         lists = [item for item in items if item is not None]
         are_vectors = all(
@@ -126,6 +147,8 @@ def convert_values(kind: str, values: Iterable[Any], name: str) -> Array:
             return _to_positions(array, name)
         if kind == "vector":
             return _to_objects(convert_each(array.tolist(), _to_vector))
+        if kind == "similarity":
+            return _to_objects(convert_each(array.tolist(), _to_similarities))
         items = _to_dates(array).tolist() if array.dtype.kind == "M" else array.tolist()
         return _to_objects(convert_each(items, _to_categories if kind == "list" else _to_category))
     except (TypeError, ValueError, OverflowError) as error:
@@ -260,6 +283,24 @@ def _to_vector(item: Any) -> tuple[float, ...] | None:
     if not vector or not all(abs(number) < _LARGEST_NUMBER for number in vector):
         raise ValueError(f"{item!r} is no vector of finite numbers")
     return vector
+
+
+def _to_similarities(item: Any) -> Similarities | None:
+    if isinstance(item, Similarities) or is_missing(item):
+        return item if isinstance(item, Similarities) else None
+    item = json.loads(item) if isinstance(item, str) else item
+    if not isinstance(item, Mapping):
+        raise TypeError(f"{item!r} is no dict of numbers by label")
+    weights = np.array([float(weight) for weight in item.values()])
+    if not np.isfinite(weights).all():
+        raise ValueError(f"{item!r} has numbers that are not finite")
+    return Similarities(tuple(map(str, item)), np.arange(weights.size), weights)
+
+
+def write_similarities(item: Similarities) -> str:
+    """Return similarities as JSON, from which `convert_values` reads them."""
+    others = [item.labels[at] for at in item.at.tolist()]
+    return json.dumps(dict(zip(others, item.weights.tolist(), strict=True)))
 
 
 def _to_category(item: Any) -> str | None:

@@ -7,7 +7,7 @@ import hashlib
 import reprlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from deepmf.matrix.feature_encoding import (
 )
 from deepmf.matrix.feature_values import KINDS, are_missing, convert_values, infer_kind, read_values
 from deepmf.matrix.labels import Labels
+from deepmf.matrix.similarity import read_similarities
 
 
 class Features:
@@ -34,8 +35,9 @@ class Features:
     labels : distinct row or column labels.
     columns : values of each feature by name, one for each label; None, NaN and "" are missing.
     kinds : "number", "category", "list", "date", "vector" (an embedding, of one length for all
-        labels) or "position" (numbers or dates along which neighbours are alike) by name (default:
-        inferred from the values, which never gives positions).
+        labels), "similarity" (dicts of numbers by label) or "position" (numbers or dates along
+        which neighbours are alike) by name (default: inferred from the values, which never gives
+        positions).
 
     >>> films = Features.from_columns(["Alien", "Big"], {"year": [1979, 1988], "genres": ["Horror|Sci-Fi", "Comedy"]})
     >>> films
@@ -100,6 +102,46 @@ class Features:
         from deepmf.matrix.frames import read_feature_columns
 
         return cls.from_columns(*read_feature_columns(frame, label), kinds=kinds)
+
+    @classmethod
+    def from_similarity(
+        cls, labels: Iterable[Any], similarity: Any, to: Iterable[Any] | None = None
+    ) -> Features:
+        """Build the feature "similarity": how much labels are alike.
+
+        Parameters
+        ----------
+        labels : distinct row or column labels.
+        similarity : a symmetric array, frame or sparse matrix (labels, labels), larger is more
+            alike, such as a kernel; with `to`, (labels, known labels).
+        to : known labels, where `labels` are new ones.
+
+        >>> Features.from_similarity(["Alien", "Aliens"], [[1.0, 0.9], [0.9, 1.0]])
+        Features(2 labels: similarity (similarity))
+        """
+        try:
+            new, known = (
+                None if each is None else Labels(each, axis="feature") for each in (labels, to)
+            )
+        except BadEntries as error:
+            raise BadFeatures(f"the labels of the similarity are wrong: {error}") from error
+        assert new is not None
+        columns = {"similarity": read_similarities(new, similarity, known)}
+        return cls(new.array, columns, kinds={"similarity": "similarity"})
+
+    def join(self, others: Features) -> Features:
+        """Return these features and others, which may have other labels and must have other
+        names."""
+        twice = [name for name in others.names if name in self.names]
+        if twice:
+            raise BadFeatures(f"both features have the name {twice[0]!r}")
+        labels = dict.fromkeys([*self.labels.tolist(), *others.labels.tolist()])
+        columns = {}
+        for features in (self, others):
+            for name in features.names:
+                values = features.pair(name)
+                columns[name] = [values.get(label) for label in labels]
+        return Features(labels, columns, kinds=self._given | others._given)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -212,7 +254,10 @@ class Features:
         missing = are_missing(kind, values)
         if np.all(missing):
             raise BadFeatures(f"the feature {name!r} has no values; leave it out")
-        encoding: ColumnEncoding = ENCODINGS_OF_KINDS[kind].learn(name, values)
+        learn = ENCODINGS_OF_KINDS[kind].learn
+        if kind == "similarity":
+            learn = partial(learn, labels=self.labels)
+        encoding: ColumnEncoding = learn(name, values)
         first = values[np.argmin(missing)]
         doubt = _find_doubt(encoding, values) if isinstance(encoding, CategoryEncoding) else None
         if not np.any(missing) and all(value == first for value in values):

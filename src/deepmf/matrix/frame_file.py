@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 from deepmf.errors import BadEntries, BadSetting
 from deepmf.files import polars, write_atomically
 from deepmf.matrix.arrays import Array
-from deepmf.matrix.feature_values import SEPARATOR
+from deepmf.matrix.feature_values import SEPARATOR, write_similarities
 from deepmf.matrix.features import Features
 from deepmf.matrix.frames import build_label_series
 
@@ -30,6 +30,8 @@ def make_feature_frame(features: Features, label: str) -> polars.DataFrame:
     for name, kind in features.kinds.items():
         # dates as such, None where one is missing
         values: list[Any] = features.values(name).tolist()
+        if kind == "similarity":
+            values = [item and write_similarities(item) for item in values]
         column = polars.Series(name, values, dtype=types.get(kind), strict=False)
         columns.append(column.fill_nan(None) if column.dtype.is_float() else column)
     return polars.DataFrame(columns)

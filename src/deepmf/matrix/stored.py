@@ -135,6 +135,10 @@ _CATEGORIES = Form(_NAME, Part("categories", "text", ("categories",), distinct))
 
 _VECTOR = Form(_NAME, Part("means", "number", ("numbers",)), Part("spread", "number", (), positive))
 
+_SIMILARITY = Form(
+    _NAME, Part("labels", "text", ("labels",), distinct), Part("unit", "number", (), positive)
+)
+
 _ENCODINGS = {
     "number": _NUMBER,
     "position": _POSITION,
@@ -142,6 +146,7 @@ _ENCODINGS = {
     "list": _CATEGORIES,
     "date": _NUMBER,
     "vector": _VECTOR,
+    "similarity": _SIMILARITY,
 }
 
 _COLUMN = Form(Part("kind", "text", (), one_of(*_ENCODINGS)), prefix="features")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -16,8 +17,10 @@ from deepmf.linalg.backend import Backend
 from deepmf.matrix.arrays import AnyArray, FloatArray, IndexArray, LatentArray
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
 from deepmf.models.base import Model
+from deepmf.models.blending import BEYOND_DOUBT
 from deepmf.models.fitting import Fitting, measure_means
 from deepmf.models.gibbs.chain import (
     START_LAMBDA,
@@ -53,6 +56,7 @@ from deepmf.models.neighbours import (
     fit_to_values,
 )
 from deepmf.models.positions.member import PositionsMember
+from deepmf.models.similarity import SimilarityMember
 from deepmf.models.traits import Recommends
 from deepmf.nn.group import find_ranks
 from deepmf.scoring.confidence import Confidence, load_confidence
@@ -315,32 +319,35 @@ class GibbsTask:
         }
         return replace(predictor, members=members), held_out._replace(means=predict(chosen))
 
-    def add_positions(
+    def add_members(
         self, predictor: Predictor, held_out: HeldOutPredictions
     ) -> tuple[Predictor, HeldOutPredictions]:
-        """Return a predictor with factors that are smooth along positions, and what it predicts for
-        held-out entries; the same ones without positions, or where they lower no error."""
+        """Return a predictor with the members of positions and of similarities, and what it
+        predicts for held-out entries; the same ones where these lower no error."""
         assert self._validation is not None
         inputs = MemberInputs(self._seen, self._entries, self._validation, "cpu")
-        fit = PositionsMember(self._seed).fit(inputs)
-        if fit is None or fit.scores is None:
+        blended = {"sampler": Blended(predictor.factors)}
+        for name, member in list_members(self._seed).items():
+            fit = member.fit(inputs)
+            if fit is None or fit.scores is None:
+                continue
+            measure = partial(measure_share, self._seen.scale, held_out, fit.scores.location)
+            usual, doubt = _SHARES.index(fit.usual_share), LEAST_FALL
+            if fit.usual_share:
+                doubt = BEYOND_DOUBT
+            share = choose(_SHARES, measure, usual=usual, at_least=doubt).candidate
+            if share == 0.0:
+                continue
+            blended = {
+                other: part._replace(share=(1.0 - share) * part.share)
+                for other, part in blended.items()
+            }
+            blended[name] = Blended(fit.fitted, share, Link(1.0, 0.0, ()), adds=True)
+            means = (1.0 - share) * held_out.means + share * fit.scores.location
+            held_out = held_out._replace(means=means)
+        if len(blended) == 1:
             return predictor, held_out
-        smooth = fit.scores.location
-
-        def predict(share: float) -> FloatArray:
-            return (1.0 - share) * held_out.means + share * smooth
-
-        def measure(share: float) -> FloatArray:
-            return np.square(self._seen.scale.clip(predict(share)) - held_out.values)
-
-        share = choose((0.0, *_POSITION_SHARES), measure, at_least=LEAST_FALL).candidate
-        if share == 0.0:
-            return predictor, held_out
-        members = {
-            "sampler": Blended(predictor.factors, 1.0 - share),
-            "positions": Blended(fit.fitted, share, Link(1.0, 0.0, ()), adds=True),
-        }
-        return replace(predictor, members=members), held_out._replace(means=predict(share))
+        return replace(predictor, members=blended), held_out
 
     def _join(self, *, first: bool) -> None:
         """Predict the held-out entries, then sample given all entries."""
@@ -362,8 +369,22 @@ class GibbsTask:
         self._rehearsed[...] = scores.location, *scores.fields.T
 
 
-# Shares of smooth factors; the samples keep some, as distributions are theirs.
-_POSITION_SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99)
+# Shares of other members; the samples keep some, as distributions are theirs.
+_SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99)
+
+
+def list_members(seed: int) -> dict[str, Member]:
+    """Return the members that features bring, not fitted."""
+    return {"positions": PositionsMember(seed), "similarity": SimilarityMember()}
+
+
+def measure_share(
+    scale: Scale, held_out: HeldOutPredictions, location: FloatArray, share: float
+) -> FloatArray:
+    """Return the squared errors of held-out entries where a member has a share."""
+    predicted = (1.0 - share) * held_out.means + share * location
+    return np.square(scale.clip(predicted) - held_out.values)
+
 
 # Samples whose posterior spreads calibrate intervals in the first part of a chain.
 _CALIBRATION_SAMPLES = 4
@@ -546,7 +567,7 @@ class BayesianMF(Recommends, Model):
         predictor = task.make_predictor(entries, task.chain.find_samples())
         held_out = task.find_held_out(predictor)
         if held_out is not None:
-            predictor, held_out = task.add_positions(predictor, held_out)
+            predictor, held_out = task.add_members(predictor, held_out)
         is_alone = len(predictor.members) == 1
         if held_out is not None and is_alone and self.settings.neighbours is not None:
             fitting.show_stage("neighbours")
@@ -575,7 +596,7 @@ class BayesianMF(Recommends, Model):
             alone = Predictor.of(sampler.load(content, tensors, entries), readout)
             return replace(alone, confidence=confidence)
         kinds: dict[str, Member] = {"sampler": sampler, "neighbours": NeighbourMember()}
-        kinds["positions"] = PositionsMember(settings.seed)
+        kinds |= list_members(settings.seed)
         members = load_members(content, tensors, entries, kinds, n_cutpoints=0)
         return Predictor(members, readout, confidence)
 

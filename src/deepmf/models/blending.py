@@ -46,6 +46,9 @@ _LEAST_FALLS, _MANY_HELD_OUT = (0.5, 1.5), 2_000
 # between levels.
 _MOST_PLACED, _BOUNDARY_COUNT = 8192, 100
 
+# A usual share changes where that lowers the squared error by this many standard errors.
+BEYOND_DOUBT = 2.0
+
 # Numbers of entries that are compared as few for a column.
 _FEW_CANDIDATES = (0.0, 5.0, 12.0, 25.0)
 
@@ -197,9 +200,14 @@ def choose_blend(fits: Mapping[str, MemberFit], held_out: HeldOutValues) -> Choi
         blends = [best.candidate]
         if fits[name].stands_alone:
             blends.append({name: Share(1.0, links[name][len(links[name]) // 3])})
+        usual = 0
         for share in _SHARES:
-            blends += _join(best.candidate, name, share, links)
-        best = choose(blends, compute_errors, at_least=at_least)
+            joined = _join(best.candidate, name, share, links)
+            if share == fits[name].usual_share:
+                usual = len(blends) + len(joined) // 3
+            blends += joined
+        doubt = BEYOND_DOUBT if usual else at_least
+        best = choose(blends, compute_errors, usual=usual, at_least=doubt)
     return best
 
 

@@ -64,6 +64,7 @@ class MemberFit(NamedTuple):
     units: those of values; noise: the standard deviation of their errors.
     blind: returns the member given the other entries, with rows and columns of some entries alone.
     stands_alone: whether it may be the whole blend: others have latents, by which rows are compared.
+    usual_share: which it has unless held-out entries say otherwise beyond doubt.
     """
 
     fitted: FittedMember
@@ -72,6 +73,7 @@ class MemberFit(NamedTuple):
     units: Conversion = Conversion()
     blind: Callable[[AxisEntries, AxisEntries], FittedMember] | None = None
     stands_alone: bool = True
+    usual_share: float = 0.0
 
     @property
     def gives_logits(self) -> bool:

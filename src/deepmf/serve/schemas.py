@@ -283,19 +283,20 @@ class BulkResponse(Answer):
 # Features
 
 
-_TAGS = {bool: "truth", int: "number", float: "number", str: "text", list: "list"}
+_TAGS = {bool: "truth", int: "number", float: "number", str: "text", list: "list", dict: "dict"}
 
 FeatureText = Annotated[str, Field(strict=True, max_length=LONGEST_ID)]
 FeatureValue = Annotated[
     Annotated[bool, Field(strict=True), Tag("truth")]
     | Annotated[Value, Tag("number")]
     | Annotated[FeatureText, Tag("text")]
-    | Annotated[list[FeatureText | Value], Field(max_length=MAX_ITEMS), Tag("list")],
+    | Annotated[list[FeatureText | Value], Field(max_length=MAX_ITEMS), Tag("list")]
+    | Annotated[dict[FeatureText, Value], Field(max_length=MAX_ITEMS), Tag("dict")],
     Discriminator(
         # so that validation errors refer to its own type only
         lambda value: _TAGS.get(type(value)),
         custom_error_type="bad_feature",
-        custom_error_message="Input should be a number, a text, a list of these, true, false or null",
+        custom_error_message="Input should be a number, a text, a list of these, numbers by id, true, false or null",
     ),
 ]
 RequestFeatures = Annotated[
@@ -303,7 +304,8 @@ RequestFeatures = Annotated[
     Field(
         min_length=1,
         max_length=MAX_ITEMS,
-        description="Values by name: numbers, categories, lists of categories, dates; null if unknown.",
+        description="Values by name: numbers, categories, lists of categories, dates, similarities by id; "
+        "null if unknown.",
     ),
 ]
 Categories = Annotated[list[FeatureText], Field(min_length=1, max_length=MAX_ITEMS)]
@@ -692,7 +694,7 @@ class FeatureSummary(BaseModel):
     """A feature that the model reads, with the first of its categories."""
 
     name: str
-    kind: Literal["number", "position", "category", "list", "date", "vector"]
+    kind: Literal["number", "position", "category", "list", "date", "vector", "similarity"]
     categories: list[str] | None
     n_categories: int | None
 

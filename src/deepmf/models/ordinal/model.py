@@ -49,6 +49,7 @@ from deepmf.models.ordinal.head import OrdinalReadout, describe_head, load_reado
 from deepmf.models.ordinal.refinement import TrainedOrdinal
 from deepmf.models.ordinal.settings import Facts, OrdinalDMFSettings, choose_settings
 from deepmf.models.positions.member import PositionsMember
+from deepmf.models.similarity import SimilarityMember
 from deepmf.models.trained_network import describe_branch, load_weights, read_weights
 from deepmf.models.traits import Recommends
 from deepmf.nn.group import find_ranks
@@ -365,6 +366,7 @@ class OrdinalDMF(Recommends, NetworkModel):
                 earlier=self._chain,
             )
         members["positions"] = PositionsMember(settings.seed)
+        members["similarity"] = SimilarityMember()
         if settings.neighbours is not None:
             members["neighbours"] = NeighbourMember()
         return members
