@@ -148,6 +148,34 @@ def test_a_new_row_by_features(run: Any, model: Path, split: AreaSplit, tmp_path
     assert "features of the row" in text and all(each.value in text for each in found.features)
 
 
+def test_similarities_come_in_tables_with_a_column_for_each_known_row(
+    run: Any, files: Path, folder: Path, split: AreaSplit, tmp_path: Path
+) -> None:
+    names = split.train.row_labels.tolist()
+    places = np.random.default_rng(0).normal(size=(len(names) + 1, 2))
+    similar = np.exp(-np.square(places[:, None] - places[:-1]).sum(axis=2))
+    table = pl.DataFrame({"user": [*names, "Zoe"]} | dict(zip(names, similar.T, strict=True)))
+    known, new = tmp_path / "known.csv", tmp_path / "new.csv"
+    table[:-1].sample(fraction=1.0, shuffle=True, seed=0).write_csv(known)
+    table[-1:].write_csv(new)
+    path = tmp_path / "m"
+    arguments = f"fit {folder}/train.csv -o {path} --model means --row-similarity {known}".split()
+    arguments += f"--row-features {files}/people.csv --validation-share 0".split()
+    code, out, err = run(*arguments)
+    assert (code, err) == (0, "")
+    assert "similarity (similarity)" in out and "age (number)" in out
+    model = load(path)
+    (expected,) = model.extend(
+        row_features=Features.from_similarity(["Zoe"], similar[-1:], to=names)
+    ).predict(["Zoe"], split.train.column_labels[:1])
+    (tmp_path / "pairs.csv").write_text(f"user,film\nZoe,{split.train.column_labels[0]}\n")
+    found = run("predict", path, tmp_path / "pairs.csv", "--row-similarity", new, "--json")
+    assert json.loads(found.out)["prediction"] == pytest.approx(expected)
+    pl.DataFrame({"user": ["Zoe"], "nobody": [1.0]}).write_csv(new)
+    err = run.fails("predict", path, tmp_path / "pairs.csv", "--row-similarity", new)
+    assert str(new) in err and "does not know" in err
+
+
 @pytest.mark.parametrize(
     "text, options, said",
     [

@@ -108,6 +108,25 @@ def test_reasons_of_a_known_row_count_its_features(
     assert {one["name"] for one in cold["features"]} == {"group", "age", "likes"}
 
 
+def test_a_new_column_comes_by_its_similarity(
+    start_client: StartClient, ratings: ObservedMatrix
+) -> None:
+    places = np.random.default_rng(0).normal(size=(len(ratings.column_labels), 2))
+    similar = np.exp(-np.square(places[:, None] - places).sum(axis=2))
+    features = Features.from_similarity(ratings.column_labels, similar)
+    model = Means(presence=None).fit(ratings, column_features=features)
+    client = start_client(model)
+    near = dict(zip(ratings.column_labels[:3].tolist(), [0.9, 0.2, 0.1], strict=True))
+    assert put(client, "columns/Sequel", similarity=near).status_code == 200
+    answer = client.get("/v1/columns/Sequel/features").json()
+    assert answer["features"] == {"similarity": list(near)}
+    people = ratings.row_labels[:3].tolist()
+    expected = model.fold_in_column(features={"similarity": near}).predict(people)
+    np.testing.assert_allclose(client.predict(people, ["Sequel"] * 3), expected, rtol=1e-5)
+    refused = put(client, "columns/Stranger", similarity={"nobody": 1.0})
+    assert refusal(refused) == (422, "bad_features")
+
+
 def test_a_category_that_the_model_does_not_tell_apart(client: Caller) -> None:
     path = "/v1/rows/Wilma/features"
     assert put(client, "rows/Wilma", group="unheard of").json()["n_entries"] == 0
@@ -214,7 +233,8 @@ def test_nothing_of_them_stays_in_the_file(
         ({"features": {"age": "old"}}, "bad_features", "'age'"),
         ({"features": {"age": ["old"]}}, "bad_features", "'age'"),
         ({"features": {"group": ["a", "b"]}}, "bad_features", "'group'"),
-        ({"features": {"age": {"years": 3}}}, "invalid", "body.features.age: Input should be"),
+        ({"features": {"age": {"years": 3}}}, "bad_features", "'age'"),
+        ({"features": {"age": {"years": "x"}}}, "invalid", "body.features.age"),
         ({"features": {"likes": [True]}}, "invalid", "body.features.likes"),
         ({"features": {}}, "invalid", "at least 1"),
         ({"features": {"likes": ["x"] * 2000}}, "invalid", "at most 1000"),
@@ -222,7 +242,7 @@ def test_nothing_of_them_stays_in_the_file(
         ({"features": [["age", 3]]}, "invalid", "valid dictionary"),
         ({}, "invalid", "required"),
     ],
-    ids=range(11),
+    ids=range(12),
 )
 def test_bad_features_change_nothing(client: Caller, body: Any, code: str, message: str) -> None:
     answer = client.put("/v1/rows/Wilma/features", json=body)

@@ -368,7 +368,7 @@ class SimilarityMember:
         kernels: dict[Axis, Kernel] = {}
         for axis, n_others, table in zip(AXES, reversed(train.shape), vectors, strict=True):
             fields, described = stored.pop(axis), features[axis]
-            trained = known[axis]._replace(features=described and described.base)
+            trained = known[axis]._replace(features=None if described is None else described.base)
             inputs = SimilarInputs.find(entries, axis)
             profiles = Profiles.of(trained, fields.pop("compared"), n_others, inputs)
             kernels[axis] = Kernel(profiles, vectors=table, **fields)
