@@ -2,6 +2,8 @@
 it."""
 
 import math
+import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from deepmf.errors import CannotSave, UnknownLabel
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS
 from deepmf.models.base import Model
+from deepmf.models.bayesian import BayesianMF
 from deepmf.models.dmf import DMF
 from deepmf.models.dmfd import DMFD
 from deepmf.models.means import Means
@@ -268,6 +271,37 @@ def test_what_was_no_number_is_not_drawn(split: AreaSplit) -> None:
     assert "Loss on the training entries: 3 in epoch 1, 2 in epoch 2" in described
     assert "the loss was no longer a number" in page.text("p")
     assert isinstance(learned_with(split, [None]), LeftOut)
+    assert isinstance(learned_with(split, [3.0]), LeftOut)  # a point is no curve
+
+
+def lead(page: str) -> str:
+    """Return the first paragraph."""
+    found = re.search(r'<p class="lead">(.*?)</p>', page, re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+def test_a_report_begins_with_five_sentences(split: AreaSplit) -> None:
+    model = BayesianMF(epochs=4, latent_size=2, device="cpu").fit(split.train)
+    findings = find(model.extend(split.extension), split.test["II"])
+    assert findings.calibration is not None
+    said = lead(render_report(findings)).replace("\N{NO-BREAK SPACE}", " ")
+    sentences = re.split(r"(?<=\.) (?=[A-Z])", said)
+    assert [sentence.split()[0] for sentence in sentences[:4]] == ["The", "On", "Its", "Its"]
+    assert len(sentences) == 5 and f"{findings.test.n_entries}" in sentences[1]
+    assert f"{100 * findings.calibration.coverage:.1f}"[:4] in sentences[3]
+
+
+def test_the_weakest_part_is_named(split: AreaSplit) -> None:
+    findings = find(Means().fit(split.train).extend(split.extension), split.test["II"])
+    overall = findings.measured.overall
+    weak = replace(overall, area="II", n_entries=50, rmse=2.0 * overall.rmse)
+    measured = replace(findings.measured, areas=[weak, overall])
+    assert "Watch area II (new row, known column)" in lead(
+        render_report(replace(findings, measured=measured))
+    )
+    even = replace(findings.measured, areas=[overall, overall], cold_start=[])
+    assert "No area and no group" in lead(render_report(replace(findings, measured=even)))
 
 
 @pytest.mark.slow

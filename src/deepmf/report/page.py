@@ -17,11 +17,17 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.base import Model
 from deepmf.report.content import render_page, write_page
 from deepmf.report.findings import Findings, find
-from deepmf.report.sections import SECTIONS, compute_hit_shares
+from deepmf.report.sections import ENOUGH, MEANINGS, SECTIONS, compute_hit_shares, name_group
 from deepmf.scoring.pairs import Unknown
 
 # Below this number of test entries, the page warns that its numbers are uncertain.
 FEW = 100
+
+# The intervals that the summary speaks of.
+_USUAL_COVERAGE = 0.9
+
+# Errors this many times the overall one are worth a sentence.
+_NOTABLE = 1.1
 
 
 def write_report(
@@ -73,20 +79,80 @@ def render_report(found: Findings, *, title: str | None = None) -> str:
 
 
 def _summarise(found: Findings) -> str:
-    """Return the main result as a sentence or two."""
-    scale, overall = found.model.scale_, found.measured.overall
-    summary = (
-        f"On {format_quantity(overall.n_entries, 'test entry')}, {found.measured.name} is off by "
-        f"{format_amount(overall.mae)} on average, on a scale from {scale.low:g} to {scale.high:g}."
+    """Return five sentences: what the matrix is, how good the model is, against what, how sure,
+    and what to watch."""
+    sentences = (
+        _describe_matrix(found),
+        _describe_error(found),
+        _compare_with_means(found),
+        _describe_certainty(found),
+        _find_weakness(found),
     )
+    return " ".join(sentences)
+
+
+def _describe_matrix(found: Findings) -> str:
+    shown, scale = found.seen.train.describe(), found.model.scale_
+    share = format_percent(shown.n_entries / max(shown.n_rows * shown.n_columns, 1))
+    size = (
+        f"{format_quantity(shown.n_rows, 'row')} and {format_quantity(shown.n_columns, 'column')}"
+    )
+    return (
+        f"The matrix has {size}; {share} of its cells have an entry, on a scale from "
+        f"{scale.low:g} to {scale.high:g}."
+    )
+
+
+def _describe_error(found: Findings) -> str:
+    overall = found.measured.overall
+    return (
+        f"On {format_quantity(overall.n_entries, 'test entry')}, {found.measured.name} is off by "
+        f"{format_amount(overall.mae)} on average."
+    )
+
+
+def _compare_with_means(found: Findings) -> str:
     if found.baseline is None:
-        return summary
+        return "It is the baseline with which other models are compared."
     means, name = found.baseline.overall.rmse, found.baseline.name
-    if overall.rmse == means:
-        return f"{summary} Its RMSE equals that of the {name} of rows and columns."
-    by = format_difference(overall.rmse, means).lstrip("+−±–")
-    by = f"{by} {'lower' if overall.rmse < means else 'higher'}".strip()
-    return f"{summary} Its RMSE is {by} than that of the {name} of rows and columns."
+    rmse = found.measured.overall.rmse
+    if rmse == means:
+        return f"Its RMSE equals that of the {name} of rows and columns."
+    by = format_difference(rmse, means).lstrip("+−±–")
+    by = f"{by} {'lower' if rmse < means else 'higher'}".strip()
+    return f"Its RMSE is {by} than that of the {name} of rows and columns."
+
+
+def _describe_certainty(found: Findings) -> str:
+    if found.calibration is not None:
+        expectation = format_percent(found.calibration.wanted_coverage, digits=0)
+        inside = format_percent(found.calibration.coverage)
+    elif found.intervals:
+        by_distance = [abs(part.wanted - _USUAL_COVERAGE) for part in found.intervals]
+        usual = found.intervals[by_distance.index(min(by_distance))]
+        expectation, inside = format_percent(usual.wanted, digits=0), format_percent(usual.coverage)
+    else:
+        return "It does not say how sure it is of a prediction."
+    return f"Its {expectation} intervals hold {inside} of the test entries."
+
+
+def _find_weakness(found: Findings) -> str:
+    """Return where errors are larger than elsewhere, of parts with enough test entries."""
+    areas = [part for part in found.measured.areas[:-1] if part.n_entries >= ENOUGH]
+    worst = max(areas, key=lambda part: part.rmse, default=None)
+    overall = found.measured.overall.rmse
+    if worst is not None and worst.rmse > _NOTABLE * overall:
+        meaning = MEANINGS.get(worst.area, worst.area)
+        return (
+            f"Watch area {worst.area} ({meaning}), where its RMSE is {format_amount(worst.rmse)}."
+        )
+    histories = [part for part in found.measured.cold_start if part.n_entries >= ENOUGH]
+    worst_history = max(histories, key=lambda part: part.rmse, default=None)
+    if worst_history is not None and worst_history.rmse > _NOTABLE * overall:
+        known = name_group(worst_history.first, worst_history.last)
+        rmse = format_amount(worst_history.rmse)
+        return f"Watch rows with {known} known entries, where its RMSE is {rmse}."
+    return "No area and no group of rows has errors far above the others."
 
 
 def _list_cautions(found: Findings) -> list[str]:

@@ -52,6 +52,8 @@ MEANINGS = {
 # The least number of test entries for an error bar and of a column that is compared.
 ENOUGH = 20
 
+_LEAST_POINTS = 2  # of a curve
+
 _BINS = 20  # of values on a scale without levels
 _LISTED = 10  # columns from either end
 _BARS = f"Error bars are standard errors; they need {ENOUGH} test entries."
@@ -617,8 +619,8 @@ def make_learning_section(found: Findings) -> Section | LeftOut:
     """Return the section on the loss and the validation error by epoch."""
     title, history = "Learning curve", found.model.history_
     errors = dict(list_points(history, "validation_error"))
-    if not list_points(history, "loss"):
-        return LeftOut(title, f"{found.measured.name} is not trained in epochs")
+    if len(list_points(history, "loss")) < _LEAST_POINTS:
+        return LeftOut(title, f"{found.measured.name} was not trained in several epochs")
     how = "The curve should fall and level off. Without validation entries it does not show overfitting."
     if errors:
         how = "Both curves should fall and level off. A validation error that rises while the loss falls shows overfit."
