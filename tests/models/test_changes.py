@@ -20,6 +20,7 @@ from hypothesis.stateful import (
 from deepmf.data import split_arrivals
 from deepmf.datasets import generate
 from deepmf.errors import BadEntries, UnknownLabel
+from deepmf.matrix.axis_entries import Axis
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
 from deepmf.models.als import ALS
@@ -270,6 +271,34 @@ def test_a_changed_model_is_built_from_its_entries(model: Model) -> None:
     # Without shrinking, which takes minutes: the steps of a failure are few.
     few = settings(max_examples=6, stateful_step_count=10, deadline=None, phases=[Phase.generate])
     run_state_machine_as_test(machine, settings=few)
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+def test_rows_that_met_new_ones_are_predicted_by_the_entries_that_are_left(is_read: bool) -> None:
+    model = ALS(latent_size=2, epochs=5, presence=None).fit(TRAIN)
+    of_ann = {(ROWS[0], "Alien"): 5, ("ann", "Alien"): 1, ("ann", COLUMNS[0]): 2}
+    of_bea = {(ROWS[1], "Big"): 1, ("bea", "Big"): 4, ("bea", COLUMNS[1]): 5}
+    more = model.extend(to_matrix(of_ann | of_bea))
+    rows, columns = np.repeat([*ROWS, "bea"], 8), [*COLUMNS, "Big"] * 10
+    if is_read:
+        more.predict(rows, columns)
+    left = more.forget(rows=["ann"])
+    alone = model.extend(to_matrix({(ROWS[0], "Alien"): 5} | of_bea))
+    np.testing.assert_allclose(left.predict(rows, columns), alone.predict(rows, columns), atol=1e-5)
+
+
+def test_entries_in_new_columns_are_read_where_new_rows_have_entries_too() -> None:
+    def list_read(model: Model, axis: Axis) -> list[int]:
+        predictor, entries = model.predictor_, model.entries_
+        return predictor.read_entries(axis, entries, np.zeros(1, dtype=np.int64)).others.tolist()
+
+    model = ALS(latent_size=2, epochs=5, presence=None).fit(TRAIN)
+    more = model.extend(to_matrix({(ROWS[0], "Alien"): 5}))
+    assert list_read(more, "row") == list_read(model, "row")
+    met = more.extend(to_matrix({("ann", "Alien"): 1, ("ann", COLUMNS[0]): 2}))
+    assert list_read(met, "row") == [*list_read(model, "row"), len(COLUMNS)]
+    assert list_read(met, "column") == list_read(model, "column")
+    assert len(list_read(model, "column")) == TRAIN.column_counts[0]
 
 
 SMALL: dict[str, Any] = {

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from deepmf import ALS, DMF, BayesianMF, Means, ObservedMatrix, OrdinalDMF, Scale, UAutoRec
+from deepmf.datasets import generate
 from deepmf.errors import BadSetting
 from deepmf.linalg.ridge import AxisSolver
 from deepmf.matrix.axis_entries import AxisEntries
@@ -195,6 +196,27 @@ def test_an_extension_uses_weights() -> None:
     high = ObservedMatrix.from_entries([99, 99], [1, 2], [5, 1], SCALE, weights=[1, 0.1])
     low = ObservedMatrix.from_entries([99, 99], [1, 2], [5, 1], SCALE, weights=[0.1, 1])
     assert model.extend(high).predict([99], [3])[0] > model.extend(low).predict([99], [3])[0]
+
+
+def test_an_entry_beside_new_rows_moves_a_row_by_the_weights_of_its_trained_entries() -> None:
+    others = generate(40, 25, density=0.4, levels=None, named=False, seed=0).matrix
+    rows, columns, values = others.entries()
+    twins, shared = np.repeat([40, 41], 8), np.tile(np.arange(0, 16, 2), 2)
+    weights = np.repeat([1.0, 1.0, 0.05], [rows.size, 8, 8])  # of all others, and of each twin
+    train = ObservedMatrix.from_entries(
+        np.append(rows, twins),
+        np.append(columns, shared),
+        np.append(values, np.tile(np.linspace(-1.5, 1.5, 8), 2)),
+        weights=weights,
+    )
+    model = ALS(latent_size=3, epochs=8, presence=None, seed=0).fit(train)
+    new = [99, 99, 99, 99, 40, 41], [0, 2, 5, 77, 77, 77], [1.5, -1.0, 1.0, 2.0, 2.0, 2.0]
+    more = model.extend(ObservedMatrix.from_entries(*new, model.scale_, weights=np.ones(6)))
+    heavy, light = (
+        np.abs(more.predict([row] * 25, range(25)) - model.predict([row] * 25, range(25))).mean()
+        for row in (40, 41)
+    )
+    assert light > 2 * heavy > 0
 
 
 @pytest.mark.parametrize("kind", ["full", "nearest"])
