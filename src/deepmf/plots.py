@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from deepmf.errors import BadSetting, import_optional
 from deepmf.files import write_atomically
-from deepmf.formatting import format_count, format_percent, format_short
+from deepmf.formatting import format_count, format_short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,7 +42,6 @@ __all__ = [
     "plot_cold_start",
     "plot_comparison",
     "plot_confusion",
-    "plot_history",
     "plot_imputed",
     "plot_lines",
     "plot_missing_patterns",
@@ -114,7 +113,6 @@ _STYLE: dict[Any, Any] = {
 }
 _FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", "Liberation Sans", Arial, sans-serif'
 _CHARACTER = 6.3  # approximate width of a character in points
-_TIP = "tip:"  # prefix of ids that become tooltips
 _BELOW = "\x1f"  # between the lines of a tick label; names of columns may hold any other line break
 MOST_WRITTEN = 11  # a heat map of at most this many levels has numbers in its cells
 _SHADES = 20  # of a heat map
@@ -279,10 +277,6 @@ def _style_line(number: int, n_series: int) -> dict[str, Any]:
     }
 
 
-def _with_margin(text: str, margin: float | None, write: Callable[[float], str]) -> str:
-    return text if margin is None else f"{text} ± {write(margin)}"
-
-
 # Plots
 
 
@@ -302,28 +296,22 @@ def plot_bars(
     their names."""
     axes = ax or make_axes()[0]
     width = 0.8 * min(1.0, len(groups) / 4) / len(series)
-    write = _format_share if percent else format_short
     for order, (name, numbers) in enumerate(series.items()):
         places = np.arange(len(groups)) + (order - (len(series) - 1) / 2) * width
         spreads = (margins or {}).get(name) or [None] * len(groups)
         hollow = {"facecolor": (_OTHER, 0.14), "edgecolor": _OTHER, "linewidth": 1.2}
         fill: Any = hollow if order else {"facecolor": _ONE}
-        bars = axes.bar(places, numbers, 0.92 * width, label=_clean(name), **fill)
+        axes.bar(places, numbers, 0.92 * width, label=_clean(name), **fill)
         if margins:
-            errors = np.array(spreads, float)
             axes.errorbar(
                 places,
                 numbers,
-                errors,
+                np.array(spreads, float),
                 fmt="none",
                 ecolor=_INK,
                 elinewidth=1.2,
                 capsize=3,
                 capthick=1.2,
-            )
-        for bar, group, number, spread in zip(bars, groups, numbers, spreads, strict=True):
-            bar.set_gid(
-                _TIP + _clean(_with_margin(f"{group}, {name}: {write(number)}", spread, write))
             )
     axes.set_xlim(-0.5, len(groups) - 0.5)
     _round_limits(axes, from_zero=True)
@@ -418,59 +406,6 @@ def plot_cold_start(
     return plot_lines(curves, ax, margins=margins, x_label=x_label, y_label=y_label, groups=shown)
 
 
-def list_points(history: Any, metric: str) -> list[tuple[int, float]]:
-    """Return (epoch, number) for the epochs with a metric, counted from 1."""
-    points = ((record.epoch + 1, getattr(record, metric)) for record in history.records)
-    return [
-        (epoch, number) for epoch, number in points if number is not None and math.isfinite(number)
-    ]
-
-
-@_apply_style
-def plot_history(model_or_history: Any, ax: Axes | None = None, *, metric: str = "") -> Axes:
-    """Draw the learning curve of a fitted model or of its history, with a ring around the best
-    epoch.
-
-    `metric` is "loss" or "validation_error" (default: the validation error if it was computed).
-    """
-    from matplotlib.ticker import MaxNLocator
-
-    history = getattr(model_or_history, "history_", model_or_history)
-    metric = metric or ("validation_error" if list_points(history, "validation_error") else "loss")
-    points = list_points(history, metric)
-    if not points:
-        raise BadSetting(f"the history has no {metric.replace('_', ' ')} to draw")
-    axes = ax or make_axes()[0]
-    epochs, numbers = zip(*points, strict=True)
-    axes.plot(epochs, numbers, color=_ONE, marker="o" if len(epochs) == 1 else "")
-    _round_limits(axes)
-    n_kept = 0 if history.best_epoch is None or metric == "loss" else history.best_epoch + 1
-    if n_kept in epochs:
-        best = numbers[epochs.index(n_kept)]
-        label = f"best: {best:.4g} in epoch {n_kept}"
-        axes.vlines(
-            n_kept, axes.get_ylim()[0], best, color=_SOFT, linewidth=1, linestyle=(0, (3, 3))
-        )
-        ring = axes.plot(
-            [n_kept],
-            [best],
-            "o",
-            color=_OTHER,
-            markerfacecolor=_PAPER,
-            markeredgewidth=1.8,
-            label=label,
-            clip_on=False,
-        )
-        ring[0].set_gid(f"{_TIP}{n_kept}: {best:.4g}")
-        if ax is None:
-            add_legend(axes, above=True)
-    _label(axes, "epoch", "loss" if metric == "loss" else "RMSE")
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
-    _format_ticks(axes.xaxis)
-    _format_ticks(axes.yaxis)
-    return axes
-
-
 @_apply_style
 def plot_calibration(
     forecast: Sequence[float],
@@ -492,19 +427,10 @@ def plot_calibration(
         axes.errorbar(
             forecast, observed, inside, fmt="none", ecolor=_ONE, elinewidth=1.2, capsize=3
         )
-    for x, y, count in zip(forecast, observed, counts, strict=True):
-        radius = 4 if min(counts) == max(counts) else 3 + 7 * math.sqrt(count / max(counts))
-        point = axes.plot(
-            [x],
-            [y],
-            "o",
-            markersize=2 * radius,
-            color=_ONE,
-            alpha=0.75,
-            markeredgewidth=0,
-            clip_on=False,
-        )
-        point[0].set_gid(f"{_TIP}{format_percent(x)}: {format_percent(y)} of {format_count(count)}")
+    radii = 3 + 7 * np.sqrt(np.array(counts) / max(counts))
+    axes.scatter(
+        forecast, observed, (2 * radii) ** 2, color=_ONE, alpha=0.75, linewidths=0, clip_on=False
+    )
     axes.set(xlim=(-0.04, 1.02), ylim=(-0.04, 1.02))  # points at 0 keep clear of the tick labels
     _label(axes, x_label, y_label)
     for axis in (axes.xaxis, axes.yaxis):
@@ -657,7 +583,7 @@ def plot_boundaries(
         for number, (start, end) in enumerate(pairwise([low, *boundaries, high])):
             level = format_short(levels[number])
             shade = (colour, 0.38 if number % 2 else 0.18)
-            strip = axes.barh(
+            axes.barh(
                 bottom,
                 end - start,
                 thickness,
@@ -667,7 +593,6 @@ def plot_boundaries(
                 edgecolor=_PAPER,
                 linewidth=1.5,
             )
-            strip[0].set_gid(f"{_TIP}{name}: level {level}")
             if (end - start) * room > 7 * len(level) + 4:
                 axes.text(
                     (start + end) / 2,
@@ -703,26 +628,16 @@ def plot_comparison(
     axes = ax or make_axes(width=420.0 + beside, height=26.0 * len(names) + 52)[0]
     for number, (title, numbers) in enumerate(series.items()):
         colour = _OTHER if number else _ONE
-        for name in (name for name in names if name in numbers):
-            error = (spreads or {}).get(title, {}).get(name)
-            bars = axes.errorbar(
-                [numbers[name]],
-                [names.index(name)],
-                xerr=error,
-                fmt="o",
-                color=colour,
-                markerfacecolor="none" if number else colour,
-                elinewidth=1.2,
-                capsize=3,
-            )
-            tip = _with_margin(f"{name}, {title}: {numbers[name]:.4f}", error, "{:.4f}".format)
-            bars[0].set_gid(_TIP + _clean(tip))
-        axes.plot(
-            [],
-            [],
-            "o",
+        errors = (spreads or {}).get(title, {})
+        axes.errorbar(
+            list(numbers.values()),
+            [names.index(name) for name in numbers],
+            xerr=[errors.get(name, math.nan) for name in numbers],
+            fmt="o",
             color=colour,
             markerfacecolor="none" if number else colour,
+            elinewidth=1.2,
+            capsize=3,
             label=_clean(title),
         )
     axes.set_ylim(len(names) - 0.5, -0.5)
@@ -778,8 +693,7 @@ def render_svg(ax: Axes, *, title: str, as_file: bool = False) -> str:
 
 
 def _tidy(root: ElementTree.Element, *, prefix: str) -> None:
-    """Turn colours into variables and tips into titles, make ids unique, and drop invisible
-    elements."""
+    """Turn colours into variables, make ids unique, and drop invisible elements."""
     variables = {light: f"var(--{name}, {light})" for name, light in _LIGHT.items()}
     for parent in list(root.iter()):
         parent.tag = parent.tag.rpartition("}")[2]
@@ -808,11 +722,7 @@ def _tidy(root: ElementTree.Element, *, prefix: str) -> None:
         for name in [name for name in attributes if name.endswith("}href")]:
             attributes["href"] = attributes.pop(name).replace("#", f"#{prefix}")
         name = attributes.pop("id", "")
-        if name.startswith(_TIP):
-            tip = ElementTree.Element("title")
-            tip.text = name.removeprefix(_TIP)
-            parent.insert(0, tip)
-        elif parent.tag != "g" and name:
+        if parent.tag != "g" and name:
             attributes["id"] = prefix + name
 
 

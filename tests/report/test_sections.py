@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from tests.report.conftest import html_of, lines_of
 
-from deepmf.data import AreaSplit, split_entries
-from deepmf.datasets import generate
+from deepmf.data import AreaSplit
 from deepmf.evaluation.calibration import Calibration, ReliabilityBin
 from deepmf.evaluation.ranking import evaluate_ranking
 from deepmf.formatting import format_amount, format_difference
@@ -172,10 +171,7 @@ def test_worst_first_and_best_first_of_those_with_enough() -> None:
 def test_errors_by_area_have_error_bars(entries: ObservedMatrix, discrete: Model) -> None:
     found = find(discrete, entries)
     section = html_of(make_area_section(found))
-    # four areas and all, of the model and of the means
-    assert len(re.findall("<title>[^<]* ± ", section)) == 10
     part = found.measured.areas[0]
-    assert f"<title>I, DMFD: {part.rmse:.5g} ± {part.margin:.5g}</title>" in section
     assert f">{part.n_entries}</text>" in section  # below the name of the area
 
 
@@ -255,7 +251,6 @@ def test_the_numbers_are_those_of_the_evaluation(entries: ObservedMatrix, discre
     assert lines[1][2].startswith(f"{ranked.popularity.ndcg:.3f} ± ")
     assert "relevant: at least 5" in page
     assert f"{ranked.n_without} rows without one" in page
-    assert len(re.findall("<title>[^<]* ± ", page)) == 12  # a margin of each
 
 
 def test_of_very_many_rows_some_are_drawn(entries: ObservedMatrix, discrete: Model) -> None:
@@ -273,19 +268,3 @@ def test_where_there_is_nothing_to_rank_the_reason_is_given(split: AreaSplit) ->
     seen = make_ranking_section(find(ALS(latent_size=2, epochs=1).fit(split.train), split.train))
     assert isinstance(seen, LeftOut)
     assert "has seen all" in seen.reason
-
-
-@pytest.mark.slow
-def test_accuracy_is_drawn_against_popularity_where_lists_can_be_steered() -> None:
-    split = split_entries(
-        generate(120, 30, density=0.4, seed=0).matrix, train=0.8, validation=0, test=0.2, seed=0
-    )
-    found = find(ALS(seed=0, rank_by="relevance").fit(split.train), split.test)
-    assert list(found.steered) == [0.0, 0.5, 1.0, 1.5]
-    listed = [each.mean_popularity for each in found.steered.values()]
-    assert listed == sorted(listed) and listed[0] < listed[-1]
-    assert "Accuracy against popularity" in html_of(make_ranking_section(found))
-    by_value = find(ALS(seed=0, rank_by="value").fit(split.train), split.test)
-    assert not by_value.steered and "Accuracy against" not in html_of(
-        make_ranking_section(by_value)
-    )

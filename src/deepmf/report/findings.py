@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from deepmf.evaluation.calibration import (
     evaluate_calibration,
     evaluate_intervals,
 )
-from deepmf.evaluation.ranking import RankingEvaluation, RankingScores, evaluate_ranking
+from deepmf.evaluation.ranking import RankingEvaluation, evaluate_ranking
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.base import Model
@@ -39,8 +39,6 @@ from deepmf.scoring.readouts import LevelReadout
 
 # Pairs scored for the ranking of a page, which bounds its time on tables with many rows.
 MOST_RANKED = 1 << 26
-
-_STEERED = (0.0, 0.5, 1.0, 1.5)  # settings of `popularity`
 
 
 @dataclass(frozen=True)
@@ -79,8 +77,6 @@ class Findings:
     calibration, intervals : calibration of level probabilities, or of intervals of real values;
         None without a distribution.
     ranking, no_ranking : the ranking, or the reason why there is none.
-    steered : scores of the lists by the setting of `popularity`; empty if the model does not rank
-        by relevance.
     """
 
     model: Model
@@ -95,7 +91,6 @@ class Findings:
     intervals: list[IntervalCoverage] | None
     ranking: RankingEvaluation | None
     no_ranking: str = ""
-    steered: dict[float, RankingScores] = field(default_factory=dict)
 
     @property
     def measurements(self) -> list[Measurement]:
@@ -151,27 +146,7 @@ def find(
         else None,
         ranking=ranking,
         no_ranking=no_ranking,
-        steered=_steer(model, known_test, ranking, most_ranked // len(_STEERED)),
     )
-
-
-def _steer(
-    model: Model, test: ObservedMatrix, ranked: RankingEvaluation | None, most_ranked: int
-) -> dict[float, RankingScores]:
-    """Evaluate lists that favour popular columns more or less, all of the same rows."""
-    if ranked is None or ranked.rank_by != "relevance" or ranked.model.mean_popularity is None:
-        return {}
-    most_rows = max(most_ranked // len(model.entries_.columns), 1)
-    options: Any = {
-        "n": ranked.n,
-        "relevant": ranked.relevant,
-        "rank_by": "relevance",
-        "most_rows": most_rows,
-    }
-    return {
-        amount: evaluate_ranking(model, test, popularity=amount, **options).model
-        for amount in _STEERED
-    }
 
 
 class RoundedMeans(Means):

@@ -3,6 +3,7 @@ test entries."""
 
 from __future__ import annotations
 
+import math
 import platform
 import time
 from collections.abc import Sequence
@@ -28,12 +29,10 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.names import format_label
 from deepmf.plots import (
     MOST_WRITTEN,
-    list_points,
     plot_bars,
     plot_calibration,
     plot_cold_start,
     plot_confusion,
-    plot_history,
     plot_lines,
 )
 from deepmf.report.content import Figure, LeftOut, Section, Table, shorten
@@ -534,30 +533,11 @@ def make_ranking_section(found: Findings) -> Section | LeftOut:
         title=title,
         how="Higher is better. For each row, the columns without an entry are ranked; the scores tell how many of its "
         f"relevant test entries are among the first {ranked.n}. {_BARS.replace('test entries', 'rows')}",
-        figures=[shown, *_plot_steered(found)],
+        figures=[shown],
         meanings=_SCORES,
         sentences=[_describe_ranking(ranked)],
         tables=[Table(f"Scores at {ranked.n}", ["", *scores], lines)],
     )
-
-
-def _plot_steered(found: Findings) -> list[Figure]:
-    """Plot accuracy against popularity; nothing where lists cannot be steered."""
-    points = [
-        (setting, ranking_scores.mean_popularity or 0.0, ranking_scores.ndcg)
-        for setting, ranking_scores in found.steered.items()
-    ]
-    if not points:
-        return []
-    _, popularity, ndcg = zip(*points, strict=True)
-    axes = plot_lines(
-        {"lists": (popularity, ndcg)}, x_label="mean popularity of listed columns", y_label="NDCG"
-    )
-    for setting, x, y in points:
-        axes.annotate(f"{setting:g}", (x, y), (4, 5), textcoords="offset points")
-    listed = "; ".join(f"popularity={setting:g}: {y:.3f} at {x:.3f}" for setting, x, y in points)
-    title = "Accuracy against popularity, by the option popularity (0 removes it, 1 as learned)"
-    return [Figure(title, axes, f"NDCG and mean popularity of the lists: {listed}")]
 
 
 _SCORES = [
@@ -618,24 +598,32 @@ def _describe_ranking(ranked: RankingEvaluation) -> str:
 def make_learning_section(found: Findings) -> Section | LeftOut:
     """Return the section on the loss and the validation error by epoch."""
     title, history = "Learning curve", found.model.history_
-    errors = dict(list_points(history, "validation_error"))
-    if len(list_points(history, "loss")) < _LEAST_POINTS:
+    curves = {
+        "Loss on the training entries": _list_points(history, "loss"),
+        "RMSE on the validation entries": _list_points(history, "validation_error"),
+    }
+    losses, errors = curves.values()
+    if len(losses) < _LEAST_POINTS:
         return LeftOut(title, f"{found.measured.name} was not trained in several epochs")
     how = "The curve should fall and level off. Without validation entries it does not show overfitting."
     if errors:
         how = "Both curves should fall and level off. A validation error that rises while the loss falls shows overfit."
-    curves = []
-    names = {
-        "loss": "Loss on the training entries",
-        "validation_error": "RMSE on the validation entries",
-    }
-    for metric, name in names.items():
-        if points := list_points(history, metric):
-            ends = ", ".join(
-                f"{number:.4g} in epoch {epoch}" for epoch, number in (points[0], points[-1])
-            )
-            curves.append(Figure(name, plot_history(history, metric=metric), f"{name}: {ends}"))
-    return Section(title, f"{how} {_describe_history(history, errors)}", curves)
+    figures = []
+    for name, points in curves.items():
+        if points:
+            epochs, numbers = zip(*points, strict=True)
+            plot = plot_lines({name: (epochs, numbers)}, x_label="epoch", y_label=name.split()[0])
+            ends = f"{numbers[0]:.4g} in epoch {epochs[0]}, {numbers[-1]:.4g} in epoch {epochs[-1]}"
+            figures.append(Figure(name, plot, f"{name}: {ends}"))
+    return Section(title, f"{how} {_describe_history(history, dict(errors))}", figures)
+
+
+def _list_points(history: History, metric: str) -> list[tuple[int, float]]:
+    """Return (epoch, number) for the epochs with a metric, counted from 1."""
+    points = ((record.epoch + 1, getattr(record, metric)) for record in history.records)
+    return [
+        (epoch, number) for epoch, number in points if number is not None and math.isfinite(number)
+    ]
 
 
 def _describe_history(history: History, errors: dict[int, float]) -> str:
