@@ -41,7 +41,7 @@ from deepmf.matrix.extras import (
 from deepmf.matrix.labels import Labelled, Labels
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.sorting import compact
-from deepmf.matrix.table_form import COUNT, DETECT, PLAIN, TableForm, ValueColumn
+from deepmf.matrix.table_form import COUNT, DETECT, TableForm, ValueColumn
 
 MISSING_HINT = Hint("missing='drop' leaves them out", "--missing drop leaves them out")
 
@@ -75,16 +75,6 @@ class KeptLines(NamedTuple):
     table: nw.DataFrame[Any]
     places: range | IndexArray
     n_dropped: int = 0
-
-
-class WideTable(NamedTuple):
-    """A wide frame as an array with NaN for missing entries, and its labels; row_labels: None for
-    0, 1, 2, ..."""
-
-    array: FloatArray
-    row_labels: Sequence[Any] | None
-    column_labels: list[Any]
-    form: TableForm
 
 
 def read_long_frame(
@@ -347,8 +337,11 @@ def check_excluded(names: Sequence[Any], exclude: Collection[Any]) -> None:
         )
 
 
-def read_wide_frame(frame: Any, *, row: str | None, exclude: Collection[Any] = ()) -> WideTable:
-    """Read the values and the labels of a wide frame, without some columns."""
+def read_wide_frame(
+    frame: Any, *, row: str | None, exclude: Collection[Any] = ()
+) -> tuple[FloatArray, list[Any] | None, list[Any]]:
+    """Read a wide frame without some columns: its values, NaN where one is missing, its row labels
+    (None: 0, 1, 2, ...) and its column labels."""
     table = _collect(frame)
     check_excluded(table.columns, exclude)
     table = table.drop(*exclude)
@@ -367,7 +360,7 @@ def read_wide_frame(frame: Any, *, row: str | None, exclude: Collection[Any] = (
             )
     columns = [_to_numpy(table.get_column(name)).astype(np.float64) for name in table.columns]
     array = np.column_stack([np.empty((len(table), 0)), *columns])
-    return WideTable(array, labels, list(table.columns), TableForm(row or PLAIN.row, wide=True))
+    return array, labels, list(table.columns)
 
 
 def read_feature_columns(frame: Any, label: str | None) -> tuple[list[Any], dict[str, Any]]:

@@ -364,14 +364,12 @@ class ObservedMatrix:
         """
         from deepmf.matrix.frames import read_wide_frame, refuse_off_scale_columns, warn_of_codes
 
-        table = read_wide_frame(frame, row=row, exclude=exclude)
+        array, rows, columns = read_wide_frame(frame, row=row, exclude=exclude)
         if scale is None:
-            refuse_off_scale_columns(table.array, table.column_labels)
-            warn_of_codes(table.array)
-        matrix = cls.from_array(
-            table.array, scale, row_labels=table.row_labels, column_labels=table.column_labels
-        )
-        return matrix.with_form(table.form)
+            refuse_off_scale_columns(array, columns)
+            warn_of_codes(array)
+        matrix = cls.from_array(array, scale, row_labels=rows, column_labels=columns)
+        return matrix.with_form(TableForm(row or PLAIN.row, wide=True))
 
     @classmethod
     def from_positions(
