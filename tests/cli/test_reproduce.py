@@ -66,7 +66,7 @@ def test_quick_is_marked_and_kept_apart(
     [
         (["smal"], "'smal'; did you mean 'small'"),
         (["small", "--only", "dmfd"], "'dmfd'; did you mean 'dmf-d'"),
-        (["small", "--splits", "0"], "splits must be at least 1"),
+        (["small", "--splits", "0"], "splits must be a whole number of at least 1"),
         (["small", "--jobs", "0"], "at least 1; got 0"),
     ],
 )
