@@ -74,18 +74,14 @@ def _read_frame(frame: Any, labels: Labels, others: Labels) -> Array:
 
     row = frame.columns[0] if len(frame.columns) == len(others) + 1 else None
     try:
-        wide = read_wide_frame(frame, row=row)
+        array, lines, columns = read_wide_frame(frame, row=row)
     except BadEntries as error:
         raise BadFeatures(f"the frame of similarities is wrong: {error}") from error
-    lines = wide.row_labels
     are_counted = lines == list(range(len(labels)))  # an index that nobody set
     if lines is None or (are_counted and labels.array.dtype.kind != "i"):
         lines = labels.array.tolist()
-    places = [
-        _find_places(labels, lines, "line"),
-        _find_places(others, wide.column_labels, "column"),
-    ]
-    return wide.array[np.ix_(*places)]
+    places = [_find_places(labels, lines, "line"), _find_places(others, columns, "column")]
+    return array[np.ix_(*places)]
 
 
 def _find_places(labels: Labels, names: Any, what: str) -> list[int]:
