@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import date
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -88,3 +89,15 @@ def iterate_pieces(values: Array, size: int = 1 << 20) -> Iterator[Array]:
     """Yield slices of an array, so that a computation over it takes little memory."""
     for start in range(0, values.size, size):
         yield values[start : start + size]
+
+
+def is_missing(item: Any) -> bool:
+    """Whether a value is None, NaN, NaT, NA or blank."""
+    if isinstance(item, str):
+        return not item or item.isspace()
+    if item is None or item is np.ma.masked:
+        return True
+    if isinstance(item, float | np.floating | np.datetime64 | Decimal):
+        return bool(item != item)
+    # types of pandas, which need not be installed
+    return type(item).__name__ in ("NAType", "NaTType")

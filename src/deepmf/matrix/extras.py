@@ -17,9 +17,9 @@ from deepmf.matrix.arrays import (
     IndexArray,
     ValueArray,
     check_years,
+    is_missing,
     to_numbers,
 )
-from deepmf.matrix.feature_values import is_missing
 
 TimeArray = npt.NDArray[np.int64]  # Unix seconds, `NO_TIME` for an entry without a date
 PlaceArray = npt.NDArray[np.int32]

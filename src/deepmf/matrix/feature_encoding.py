@@ -255,22 +255,21 @@ class NumberEncoding(ColumnEncoding):
         return f"{number:.6g}"
 
     def match(self, condition: Any, weights: WeightsOf) -> BoolArray:
-        limits = _read_limits(self.name, condition)
-        for limit in limits.values():
-            check_number(f"a limit of {self.name}", limit)
-        return self.match_limits(
-            float(limits.get("min", -np.inf)), float(limits.get("max", np.inf)), weights
-        )
-
-    def match_limits(self, low: float, high: float, weights: WeightsOf) -> BoolArray:
-        """Return which numbers lie between two limits; weights are rounded to 32 bits, so the
-        limits have a margin."""
+        if not isinstance(condition, Mapping):
+            condition = {"min": condition, "max": condition}
+        _check_words(self.name, condition, ("min", "max"))
+        limits = {"min": -np.inf, "max": np.inf}
+        limits |= {word: self._read_limit(word, limit) for word, limit in condition.items()}
         standard = weights(0)
-        margin = 1e-5
-        is_inside = standard >= (low - self.mean) / self.spread - margin
-        is_inside &= standard <= (high - self.mean) / self.spread + margin
+        margin = 1e-5  # weights are rounded to 32 bits
+        is_inside = standard >= (limits["min"] - self.mean) / self.spread - margin
+        is_inside &= standard <= (limits["max"] - self.mean) / self.spread + margin
         is_inside &= weights(1) == 0
         return is_inside
+
+    def _read_limit(self, word: str, limit: Any) -> float:
+        check_number(f"a limit of {self.name}", limit)
+        return float(limit)
 
 
 @dataclass(frozen=True)
@@ -380,14 +379,10 @@ class DateEncoding(NumberEncoding):
     def _format(self, number: float) -> str:
         return str(int(number + _PART_OF_DAY))
 
-    def match(self, condition: Any, weights: WeightsOf) -> BoolArray:
-        limits = _read_limits(self.name, condition)
-        low = self._find_limit(limits.get("min", "0001"), "01-01")
-        high = self._find_limit(limits.get("max", "9999"), "12-31")
-        return self.match_limits(low - _PART_OF_DAY, high + _PART_OF_DAY, weights)
-
-    def _find_limit(self, limit: Any, day: str) -> float:
-        """Return the year of a limit, which is a date, or a year of which a day is meant."""
+    def _read_limit(self, word: str, limit: Any) -> float:
+        """Return the year of a limit, which is a date, or a year, whose first or last day is
+        meant."""
+        day, margin = {"min": ("01-01", -_PART_OF_DAY), "max": ("12-31", _PART_OF_DAY)}[word]
         try:
             text = f"{int(limit):04}" if isinstance(limit, NUMBERS) else str(limit)
             date = np.array([f"{text}-{day}" if text.isdigit() else text], dtype="datetime64[D]")
@@ -397,7 +392,7 @@ class DateEncoding(NumberEncoding):
             raise BadSetting(
                 f"{limit!r} is no limit of the date {self.name}; give a year or a date"
             )
-        return float(_compute_years(date)[0])
+        return float(_compute_years(date)[0]) + margin
 
 
 class Cycle(NamedTuple):
@@ -492,17 +487,13 @@ class PositionEncoding(NumberEncoding):
             return super()._format(number)
         return str(np.array(round(number)).astype("datetime64[s]"))
 
-    def match(self, condition: Any, weights: WeightsOf) -> BoolArray:
+    def _read_limit(self, word: str, limit: Any) -> float:
         if not self.are_dates:
-            return super().match(condition, weights)
+            return super()._read_limit(word, limit)
         try:
-            limits = {
-                word: float(np.array(str(limit), dtype="datetime64[s]").astype(np.int64))
-                for word, limit in _read_limits(self.name, condition).items()
-            }
+            return float(np.array(str(limit), dtype="datetime64[s]").astype(np.int64))
         except ValueError as error:
             raise BadSetting(f"the limits of {self.name} must be dates: {error}") from error
-        return self.match_limits(limits.get("min", -np.inf), limits.get("max", np.inf), weights)
 
 
 _SECONDS_A_DAY = 86_400
@@ -647,15 +638,6 @@ def _stack_vectors(name: str, vectors: list[tuple[float, ...]], size: int) -> Fl
             f"a vector of the feature {name!r} has {len(wrong)} numbers; the others have {size}"
         )
     return np.array(vectors, dtype=np.float64).reshape(len(vectors), size)
-
-
-def _read_limits(name: str, condition: Any) -> dict[str, Any]:
-    """Return the limits of a condition: those given, or twice the one that is given."""
-    limits = (
-        dict(condition) if isinstance(condition, Mapping) else {"min": condition, "max": condition}
-    )
-    _check_words(name, limits, ("min", "max"))
-    return limits
 
 
 def _check_words(name: str, condition: Mapping[str, Any], known: tuple[str, ...]) -> None:

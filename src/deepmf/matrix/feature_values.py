@@ -7,14 +7,16 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 import numpy as np
 
-from deepmf.errors import BadFeatures
-from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, check_years
+from deepmf.errors import BadEntries, BadFeatures
+from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, check_years, is_missing
+from deepmf.matrix.extras import parse_times
 
 # Separator of a list of categories that is written as one text.
 SEPARATOR = "|"
@@ -139,21 +141,11 @@ def convert_values(kind: str, values: Iterable[Any], name: str) -> Array:
     days."""
     try:
         array = read_values(values)
-        if kind == "number":
-            return _to_numbers(array, name)
-        if kind == "date":
-            return _to_dates(array)
-        if kind == "position":
-            return _to_positions(array, name)
-        if kind == "vector":
-            return _to_objects(convert_each(array.tolist(), _to_vector))
-        if kind == "similarity":
-            return _to_objects(convert_each(array.tolist(), _to_similarities))
-        items = _to_dates(array).tolist() if array.dtype.kind == "M" else array.tolist()
-        return _to_objects(convert_each(items, _to_categories if kind == "list" else _to_category))
+        if kind in _TO_ARRAYS:
+            return _TO_ARRAYS[kind](array)
+        items = _to_dates(array) if array.dtype.kind == "M" else array
+        return _to_objects(convert_each(items.tolist(), _TO_ITEMS[kind]))
     except (TypeError, ValueError, OverflowError) as error:
-        if isinstance(error, BadFeatures):
-            raise
         raise BadFeatures(
             f"the feature {name!r} cannot be read as {_KIND_NAMES[kind]}: {error}"
         ) from error
@@ -188,7 +180,7 @@ def _to_objects(items: list[Any]) -> Array:
     return np.fromiter(items, dtype=object, count=len(items))
 
 
-def _to_numbers(array: Array, name: str) -> FloatArray:
+def _to_numbers(array: Array) -> FloatArray:
     if array.dtype.kind == "M":
         raise ValueError("they are dates")
     if array.dtype == object:
@@ -198,36 +190,21 @@ def _to_numbers(array: Array, name: str) -> FloatArray:
     numbers = array.astype(np.float64)
     largest = np.abs(numbers[~np.isnan(numbers)]).max(initial=0.0)
     if largest > _LARGEST_NUMBER:
-        raise BadFeatures(
-            f"the feature {name!r} has infinite or huge numbers, such as {largest:g}; the limit is "
-            f"{_LARGEST_NUMBER:g}, and unknown numbers are left empty"
+        raise ValueError(
+            f"infinite or huge numbers, such as {largest:g}, are above the limit of "
+            f"{_LARGEST_NUMBER:g}; unknown numbers are left empty"
         )
     return numbers
 
 
-def _to_positions(array: Array, name: str) -> Array:
+def _to_positions(array: Array) -> Array:
     """Return numbers, or dates to the second."""
     if array.dtype.kind == "M":
-        check_years(array)
-        return array.astype("datetime64[s]")
-    items = array.tolist()
-    are_dates = [isinstance(item, (str, *_DATES)) for item in items if item is not None]
-    if array.dtype != object or not any(are_dates):
-        return _to_numbers(array, name)
-    try:
-        return np.array([_to_moment(item) for item in items], dtype="datetime64[s]")
-    except ValueError:
-        return _to_numbers(array, name)
-
-
-def _to_moment(item: Any) -> Any:
-    if isinstance(item, datetime.datetime) and item.tzinfo is not None:
-        item = item.astimezone(datetime.UTC).replace(tzinfo=None)
-    if isinstance(item, str):
-        if not _DAY.fullmatch(item.strip()):
-            raise ValueError(f"{item!r} is not a date such as 2001-12-31 or 2001-12-31T08:30")
-        item = item.strip()
-    return np.datetime64("NaT" if item is None else item, "s")
+        return parse_times(array).seconds.astype("datetime64[s]")
+    if array.dtype == object and any(isinstance(item, (str, *_DATES)) for item in array.tolist()):
+        with suppress(BadEntries):  # texts of numbers
+            return parse_times(array).seconds.astype("datetime64[s]")
+    return _to_numbers(array)
 
 
 def _to_dates(array: Array) -> Array:
@@ -303,10 +280,6 @@ def write_similarities(item: Similarities) -> str:
     return json.dumps(dict(zip(others, item.weights.tolist(), strict=True)))
 
 
-def _to_category(item: Any) -> str | None:
-    return None if is_missing(item) else to_text(item)
-
-
 def to_text(item: Any) -> str:
     if isinstance(item, float | np.floating) and item.is_integer():
         return str(int(item))
@@ -315,13 +288,15 @@ def to_text(item: Any) -> str:
     return str(item).strip()
 
 
-def is_missing(item: Any) -> bool:
-    """Whether a value is None, NaN, NaT, NA or blank."""
-    if isinstance(item, str):
-        return not item or item.isspace()
-    if item is None or item is np.ma.masked:
-        return True
-    if isinstance(item, float | np.floating | np.datetime64 | Decimal):
-        return bool(item != item)
-    # types of pandas, which need not be installed
-    return type(item).__name__ in ("NAType", "NaTType")
+# What makes an array of all values, or an item of each.
+_TO_ARRAYS: dict[str, Callable[[Array], Array]] = {
+    "number": _to_numbers,
+    "date": _to_dates,
+    "position": _to_positions,
+}
+_TO_ITEMS: dict[str, Callable[[Any], Any]] = {
+    "category": lambda item: None if is_missing(item) else to_text(item),
+    "list": _to_categories,
+    "vector": _to_vector,
+    "similarity": _to_similarities,
+}

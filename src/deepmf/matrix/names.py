@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from deepmf.errors import BadFeatures, BadSetting
-from deepmf.matrix.arrays import Array, ObjectArray
-from deepmf.matrix.feature_values import is_missing
+from deepmf.matrix.arrays import Array, ObjectArray, is_missing
 from deepmf.matrix.features import Features
 from deepmf.matrix.labels import Labels, build_label_array
 
