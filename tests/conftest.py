@@ -2,6 +2,7 @@
 
 import gc
 import os
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -99,6 +100,26 @@ def movielens() -> Path:
 
 
 StartService = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A headless Chromium; tests are skipped where there is none."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    names = ("chromium", "chromium-browser", "google-chrome")
+    program = next(filter(None, map(shutil.which, names)), None)
+    if program is None:
+        pytest.skip("there is no chromium here")
+    flags = (
+        "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run "
+        "--disable-background-networking --disable-component-update --disable-sync"
+    )
+    with playwright.sync_playwright() as started:
+        opened = started.chromium.launch(
+            executable_path=program, args=flags.split(), timeout=1000 * PATIENCE
+        )
+        yield opened
+        opened.close()
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,6 @@
 """The page in a real browser: light, dark, on a phone and on paper, without errors, overflow or
 requests."""
 
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +16,6 @@ from deepmf.report import write_comparison
 from deepmf.report.page import write_report
 from deepmf.report.sections import SECTIONS
 
-CHROMIUM = (
-    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-)
-FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync"
-)
 LABELS = {
     0: "<script>alert(1)</script>",
     1: "unbroken" * 40,
@@ -45,19 +36,6 @@ STICKING_OUT = """
         return inside.width && (inside.left < frame.left - 3 || inside.right > frame.right + 9);
     }).map(text => text.textContent)
 """
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    if CHROMIUM is None:
-        pytest.skip("there is no chromium here")
-    with playwright.sync_playwright() as started:
-        opened = started.chromium.launch(
-            executable_path=CHROMIUM, args=FLAGS.split(), timeout=1000 * PATIENCE
-        )
-        yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="module")

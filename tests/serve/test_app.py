@@ -39,28 +39,6 @@ def test_an_unknown_path_or_method_is_refused(client: Caller) -> None:
     assert client.get("/swagger/../core.py").status_code == 404
 
 
-def test_rows_and_columns_are_described_by_paths_of_their_own(client: Caller) -> None:
-    paths = client.get("/openapi.json").json()["paths"]
-    for axis in ("row", "column"):
-        for end, methods in (
-            ("entries", {"get", "put", "patch", "delete"}),
-            ("features", {"get", "put", "delete"}),
-        ):
-            operations = paths[f"/v1/{axis}s/{{{axis}}}/{end}"]
-            assert operations.keys() == methods
-            places = [
-                {one["name"] for one in each["parameters"] if one["in"] == "path"}
-                for each in operations.values()
-            ]
-            assert places == [{axis}] * len(methods)
-    ids = [
-        operation["operationId"]
-        for operations in paths.values()
-        for operation in operations.values()
-    ]
-    assert len(set(ids)) == len(ids)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["get", "post"])
 def test_examples_of_the_api_page_can_be_tried(

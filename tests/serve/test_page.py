@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,13 +27,6 @@ from deepmf.serve.database import open_database
 from deepmf.serve.ids import is_visitor
 from deepmf.serve.service import Service
 
-CHROMIUM = (
-    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-)
-FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync"
-)
 HOSTILE = [
     "<img src=x onerror=alert(1)>",
     "</title><script>alert(2)</script>",
@@ -115,19 +107,6 @@ def live(tmp_path: Path) -> Iterator[Callable[..., Live]]:
     for server, thread in running:
         server.should_exit = True
         thread.join()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    if CHROMIUM is None:
-        pytest.skip("there is no chromium here")
-    with playwright.sync_playwright() as started:
-        opened = started.chromium.launch(
-            executable_path=CHROMIUM, args=FLAGS.split(), timeout=1000 * PATIENCE
-        )
-        yield opened
-        opened.close()
 
 
 class Visitor:

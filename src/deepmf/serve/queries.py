@@ -64,10 +64,14 @@ def predict(
         rows: list[Any] = [None] * len(columns)
         described = _predict_row(model, new_row, None, columns, moment)
     else:
-        convert = find_labels if request.unknown == "error" else convert_ids
+        is_known = request.unknown == "error"
+        convert = find_labels if is_known else convert_ids
         rows = convert([pair.row for pair in request.pairs or ()], entries.rows)
         columns = convert([pair.column for pair in request.pairs or ()], entries.columns)
-        described = _predict_pairs(model, rows, columns, moment, request.unknown)
+        if is_known:
+            described = _predict_known(model, rows, columns, moment)
+        else:
+            described = _predict_pairs(model, rows, columns, moment, request.unknown)
     predictions = [
         s.PairPrediction(row=row, column=column, **fields_of_pair)
         for row, column, fields_of_pair in zip(
@@ -418,12 +422,10 @@ def _predict_row(
     model: Model, new_row: FoldedRows | None, row: Any, columns: Sequence[Any], at: int | None
 ) -> tuple[FloatArray, AreaArray]:
     """Return what `describe_pairs` says of columns for a new row, or a known one, and their areas."""
+    if new_row is None:
+        return _predict_known(model, [row] * len(columns), columns, at)
     entries = model.entries_
     columns_at = entries.columns.positions(columns)
-    if new_row is None:
-        rows_at = np.repeat(entries.rows.positions([row]), columns_at.size)
-        areas = entries.areas(rows_at, columns_at)
-        return describe_pairs(model.predictor_at(at), rows_at, columns_at), areas
     rows_at = np.zeros(columns_at.size, dtype=np.int64)
     areas = entries.areas(rows_at + len(entries.rows), columns_at)
     return describe_pairs(new_row.predictor_at(at), rows_at, columns_at), areas
@@ -461,6 +463,15 @@ def describe_pairs(predictor: PairPredictor, rows: IndexArray, columns: IndexArr
     distribution = predictor.distribution(rows, columns)
     described[:, 2:] = distribution.ends(COVERAGE, scale)
     return np.hstack([described, np.clip(distribution.probabilities, 0.0, 1.0)])
+
+
+def _predict_known(
+    model: Model, rows: Sequence[Any], columns: Sequence[Any], at: int | None
+) -> tuple[FloatArray, AreaArray]:
+    """Return what `describe_pairs` says of pairs of known labels, and their areas."""
+    entries = model.entries_
+    pairs = entries.rows.positions(rows), entries.columns.positions(columns)
+    return describe_pairs(model.predictor_at(at), *pairs), entries.areas(*pairs)
 
 
 def _predict_pairs(
