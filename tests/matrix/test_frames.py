@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+from deepmf.data import read_matrix
 from deepmf.errors import BadEntries, BadSetting, DeepMFWarning
 from deepmf.matrix.column_roles import assign_roles, is_guess
 from deepmf.matrix.matrix import ObservedMatrix
@@ -207,6 +209,18 @@ def test_lines_without_a_value_are_dropped_on_request(library: Any) -> None:
     assert ObservedMatrix.from_frame(frame, missing="drop").values.tolist() == [1, 3]
     with pytest.raises(BadSetting, match="missing"):
         ObservedMatrix.from_frame(frame, missing="skip")  # type: ignore[arg-type]
+    no_id = library({"user": ["ann", None, "ann"], "item": ["x", "y", "y"], "rating": [1, 2, 3]})
+    assert ObservedMatrix.from_frame(no_id, missing="drop").row_labels.tolist() == ["ann"]
+
+
+def test_texts_of_dates_are_times_as_in_a_file(tmp_path: Path) -> None:
+    frame = pl.DataFrame(LONG | {"date": ["2024-05-01", "2024-05-02", None]})
+    frame.write_csv(tmp_path / "r.csv")
+    found = ObservedMatrix.from_frame(frame)
+    assert found.times is not None and found == read_matrix(tmp_path / "r.csv", scale=found.scale)
+    with pytest.warns(DeepMFWarning, match="31/12/2024"):
+        unread = frame.with_columns(date=pl.lit("31/12/2024"))
+        assert ObservedMatrix.from_frame(unread).times is None
 
 
 @pytest.mark.parametrize("code", [99.0, -99.0])

@@ -322,10 +322,12 @@ class ObservedMatrix:
         count : name or position of a column that counts interactions; the counts of a repeated pair
             are added up.
         time : name or position of the column of times (default: a column that has a usual name and
-            holds dates or Unix times; None reads no times). A null is an entry without a date.
+            holds dates, texts of dates or Unix times; None reads no times). A null is an entry
+            without a date.
         weight : name or position of the column of weights (default: all weights are 1).
         scale, duplicates : as for `from_entries`.
-        missing : what to do with a line whose value is null or NaN: "error", or "drop" the line.
+        missing : what to do with a line whose row, column or value is null or NaN: "error", or
+            "drop" the line.
         """
         from deepmf.matrix.frames import read_long_frame
 
