@@ -87,5 +87,6 @@ def test_the_command_prints_a_line_for_each_number_of_entries(
     arguments = [str(file), "--models", "bayesian", "--sides", "rows", "--counts", "1"]
     assert main(arguments) == 0
     printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [record["side"] for record in printed] == ["known", "rows"]
+    assert [record["side"] for record in printed] == ["known", "rows", "presence"]
     assert printed[1]["known"] == 1 and 0.0 < printed[1]["log_loss"] < 2.0
+    assert printed[2]["expected"] > 0.0 and printed[2]["observed"] > 0.0

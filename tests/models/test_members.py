@@ -33,7 +33,7 @@ from deepmf.models.members import BlendPredictor, Conversion, Member, MemberFit,
 from deepmf.models.ordinal.head import OrdinalReadout
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.scoring.confidence import Confidence, Histories, Trust
-from deepmf.scoring.distribution import COVERAGES, Frequencies
+from deepmf.scoring.distribution import Frequencies
 from deepmf.scoring.encoders import Scores
 from deepmf.scoring.factors import list_positions
 from deepmf.scoring.predictor import Blended, Link
@@ -250,7 +250,7 @@ def count_entries(readout: OrdinalReadout, counts: npt.NDArray[Any]) -> Confiden
     shares = np.full(readout.support.size, 1.0 / readout.support.size)
     frequencies = Frequencies(readout.scale, readout.unit_boundaries, shares)
     shape = 1, counts.size
-    return Confidence(Trust.make_full(), COVERAGES, frequencies, shape, one, columns)
+    return Confidence(Trust.make_full(), frequencies, shape, one, columns)
 
 
 def split_low_rank(n_held_out: int = 400) -> tuple[EntryStore, HeldOut]:

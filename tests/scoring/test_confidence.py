@@ -34,7 +34,7 @@ def entries() -> EntryStore:
 def make(entries: EntryStore, **numbers: list[float]) -> Confidence:
     trust = Trust.make_full()._replace(**{name: np.array(each) for name, each in numbers.items()})
     frequencies = Frequencies.of(entries.train, UNIT_BOUNDARIES)
-    return Confidence.of(trust, COVERAGES, frequencies, entries)
+    return Confidence.of(trust, frequencies, entries)
 
 
 def predict(n_pairs: int) -> PredictiveDistribution:
@@ -98,7 +98,7 @@ def test_new_entries_and_arrivals_count(entries: EntryStore) -> None:
     grown = plain.extend(change.entries, change.rows, change.columns)
     assert grown.rows.counts.tolist() == [2, 3, LONG_COUNT, 1]  # of trained columns
     assert grown.columns.counts[[0, 5, -1]].tolist() == [3, 2, 1]  # of trained rows
-    again = Confidence.of(plain.trust, COVERAGES, plain.frequencies, change.entries)
+    again = Confidence.of(plain.trust, plain.frequencies, change.entries)
     np.testing.assert_array_equal(grown.rows.odds, again.rows.odds)
     np.testing.assert_array_equal(grown.columns.odds, again.columns.odds)
     left = grown.without("row", np.array([0, 3]))
@@ -113,7 +113,7 @@ def test_on_a_scale_without_levels_only_the_excess_counts() -> None:
     store = EntryStore.of(matrix)
     trust = Trust.make_full()._replace(row_excess=np.array([3.0, 3.0, 0.0, 0.0, 0.0]))
     frequencies = Frequencies.of(matrix, UNIT_BOUNDARIES)
-    confidence = Confidence.of(trust, COVERAGES, frequencies, store)
+    confidence = Confidence.of(trust, frequencies, store)
     assert confidence.rows.odds.shape == (2, 0)
     learned = predict(2)
     trusted = confidence.apply(learned, np.array([0, 1]), np.array([0, 0]))
@@ -123,3 +123,18 @@ def test_on_a_scale_without_levels_only_the_excess_counts() -> None:
         np.abs(narrow.apply(learned, np.array([0, 1]), np.array([0, 0])).exceedance - 0.5)
         >= np.abs(trusted.exceedance - 0.5)
     )
+
+
+def test_the_calibration_of_intervals_reaches_usual_histories_alone(entries: EntryStore) -> None:
+    """Intervals aim at half of what is asked where histories are usual, at nearly all where there
+    is one entry."""
+    usual = np.array([LONG_COUNT, 1.0])
+    confidence = replace(make(entries), coverages=COVERAGES / 2.0, usual_counts=usual)
+    shares = np.tile([0.5, 0.3, 0.2], (3, 1))
+    learned = PredictiveDistribution.of_probabilities(LEVELS, np.array([1.5, 2.5]), shares)
+    rows = np.array([2, 1, 0])  # with 300, 3 and 1 entries
+    trusted = confidence.apply(learned, rows, np.zeros(3, dtype=np.int64))
+    lower, upper = trusted.interval(0.9)  # aims at .45, .675 and .74
+    assert (upper - lower).tolist() == [0.0, 1.0, 1.0]
+    lower, upper = trusted.interval(1.0)  # aims at .5, .75 and .83
+    assert (upper - lower).tolist() == [0.0, 1.0, 2.0]

@@ -14,7 +14,7 @@ log-odds of own values are those of smoothed frequencies.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +27,7 @@ from deepmf.scoring.distribution import COVERAGES, Frequencies, PredictiveDistri
 from deepmf.scoring.readouts import Readout
 from deepmf.storage.model_file import Tensors
 from deepmf.storage.parts import Form, Part, below, between, not_falling, not_negative, positive
+from deepmf.training.holdout import HeldOut
 
 # The numbers of entries that are rehearsed, and the one from which on a history is long.
 FEW_COUNTS = (1, 3, 10, 30, 100)
@@ -135,27 +136,27 @@ class OddsChange(NamedTuple):
 class Confidence:
     """How far the distributions of a model can be trusted, by the histories of rows and columns.
 
-    coverages: the calibration of intervals, as in `PredictiveDistribution.choose_coverages`.
+    coverages: the calibration of intervals, as in `PredictiveDistribution.choose_coverages`. It
+        reaches as far as histories have the usual counts of rows and columns.
     frequencies: those of all values, by which those of a row or a column are smoothed.
     n_trained: the numbers of trained rows and columns.
     """
 
     trust: Trust
-    coverages: FloatArray
     frequencies: Frequencies
     n_trained: tuple[int, int]
     rows: Histories
     columns: Histories
+    coverages: FloatArray = field(default_factory=COVERAGES.copy)
+    usual_counts: FloatArray = field(default_factory=lambda: np.ones(2))
 
     @classmethod
-    def of(
-        cls, trust: Trust, coverages: FloatArray, frequencies: Frequencies, entries: EntryStore
-    ) -> Confidence:
-        """Return the confidence of a model that was trained on some entries."""
+    def of(cls, trust: Trust, frequencies: Frequencies, entries: EntryStore) -> Confidence:
+        """Return the confidence of a model that was trained on some entries; intervals are not
+        calibrated."""
         rows, columns = (np.arange(len(labels)) for labels in (entries.rows, entries.columns))
         return cls(
             trust,
-            coverages,
             frequencies,
             entries.train.shape,
             Histories.of(entries.row_entries(rows), frequencies),
@@ -172,7 +173,32 @@ class Confidence:
         exceedance = learned.exceedance.copy()
         exceedance[is_changed] = expit(some.apply(find_odds(exceedance[is_changed])))
         trusted = replace(learned, exceedance=exceedance)
-        return trusted.with_coverages(self.coverages, of_levels=self.frequencies.are_of_levels)
+        reach = self._find_reach(rows, columns)
+        return trusted.with_coverages(
+            self.coverages, reach, of_levels=self.frequencies.are_of_levels
+        )
+
+    def calibrate(
+        self, learned: PredictiveDistribution, held_out: HeldOut
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return the calibration of intervals by held-out entries, and the usual counts of their
+        rows and columns."""
+        trusted = self.apply(learned, held_out.rows, held_out.columns)
+        plain = replace(learned, exceedance=trusted.exceedance)
+        coverages = plain.choose_coverages(
+            held_out.values, of_levels=self.frequencies.are_of_levels
+        )
+        row_counts = self.rows.counts[held_out.rows]
+        column_counts = self.columns.counts[held_out.columns]
+        return coverages, np.array([np.median(row_counts), np.median(column_counts)])
+
+    def _find_reach(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
+        """Return how far the calibration of intervals reaches for each pair: short histories have
+        wider distributions than those on which it was learned."""
+        counts = np.stack([self.rows.counts[rows], self.columns.counts[columns]])
+        shares = np.log1p(counts) / np.log1p(self.usual_counts)[:, None]
+        reach: FloatArray = np.sqrt(shares.min(axis=0).clip(0.0, 1.0))
+        return reach
 
     def change_pairs(self, rows: IndexArray, columns: IndexArray) -> OddsChange:
         """Return the change of all log-odds of pairs."""
@@ -239,7 +265,11 @@ class Confidence:
         }
         frequencies = self.frequencies.shares
         return _CONFIDENCE.pack(
-            self.trust, coverages=self.coverages, frequencies=frequencies, **histories
+            self.trust,
+            coverages=self.coverages,
+            usual_counts=self.usual_counts,
+            frequencies=frequencies,
+            **histories,
         ).tensors
 
 
@@ -248,6 +278,7 @@ _KNOTS = ("float64", (len(FEW_COUNTS),), not_negative, below(_LARGEST))
 _CONFIDENCE = Form(
     *(Part(name, *_KNOTS) for name in Trust._fields),
     Part("coverages", "float64", COVERAGES.shape, not_falling, between(0.0, 1.0)),
+    Part("usual_counts", "float64", (2,), positive),
     Part("frequencies", "float64", ("values",), positive),
     Part("row_counts", "int64", ("rows",), not_negative),
     Part("row_odds", "float32", ("rows", "odds"), below(_LARGEST)),
@@ -275,9 +306,10 @@ def load_confidence(entries: EntryStore, tensors: Tensors, readout: Readout) -> 
     frequencies = Frequencies(entries.scale, readout.unit_boundaries, fields["frequencies"])
     return Confidence(
         Trust(*(fields[name] for name in Trust._fields)),
-        fields["coverages"],
         frequencies,
         entries.train.shape,
         Histories(fields["row_counts"], fields["row_odds"]),
         Histories(fields["column_counts"], fields["column_odds"]),
+        fields["coverages"],
+        fields["usual_counts"],
     )

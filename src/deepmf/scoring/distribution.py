@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from scipy.special import expit, logit
@@ -261,7 +261,7 @@ class PredictiveDistribution:
         ).clip(0.0, 1.0)
         return chances[pairs, above] + part * (chances[pairs, above + 1] - chances[pairs, above])
 
-    def interval(self, coverage: float) -> tuple[FloatArray, FloatArray]:
+    def interval(self, coverage: float | FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the ends of the smallest interval of values with at least some probability.
 
         It grows from the likeliest value, each time to the likelier neighbour.
@@ -327,25 +327,29 @@ class PredictiveDistribution:
         )
 
     def with_coverages(
-        self, coverages: FloatArray | None, *, of_levels: bool
+        self, coverages: FloatArray, reach: FloatArray, *, of_levels: bool
     ) -> PredictiveDistribution:
-        """Return distributions with intervals calibrated by the result of `choose_coverages`; None:
-        as they are."""
-        if coverages is None:
-            return self
-        if of_levels:
-            return CalibratedDistribution(self.support, self.boundaries, self.exceedance, coverages)
-        return self.calibrate(coverages)
+        """Return distributions with intervals calibrated by the result of `choose_coverages`.
 
-    def calibrate(self, stated: FloatArray) -> PredictiveDistribution:
+        reach: how far the calibration reaches for each pair, (pairs,): 0 not at all, 1 wholly.
+        """
+        if of_levels:
+            return CalibratedDistribution(
+                self.support, self.boundaries, self.exceedance, coverages, reach
+            )
+        return self.calibrate(coverages, reach[:, None])
+
+    def calibrate(self, stated: FloatArray, reach: FloatArray | float = 1.0) -> Self:
         """Return distributions with the same medians, whose central intervals state the shares of
         values they hold.
 
         stated: the result of `measure_coverages` for held-out values.
         """
         from_median = 2.0 * self.exceedance - 1.0
-        shares_held = np.interp(np.abs(from_median), stated, np.linspace(0.0, 1.0, stated.size))
-        return replace(self, exceedance=(1.0 + np.sign(from_median) * shares_held) / 2.0)
+        shares = np.abs(from_median)
+        shares_held = np.interp(shares, stated, np.linspace(0.0, 1.0, stated.size))
+        shares += reach * (shares_held - shares)
+        return replace(self, exceedance=(1.0 + np.sign(from_median) * shares) / 2.0)
 
     def ends(self, coverage: float, scale: Scale) -> FloatArray:
         """Return both ends of prediction intervals on a scale, (pairs, 2)."""
@@ -391,13 +395,18 @@ class PredictiveDistribution:
 
 @dataclass(frozen=True)
 class CalibratedDistribution(PredictiveDistribution):
-    """A distribution whose intervals aim at targets, one for each of `COVERAGES`, so that they hold
-    these shares."""
+    """Distributions whose intervals aim at targets, one for each of `COVERAGES`, so that they hold
+    these shares.
+
+    reach: how far targets replace coverages for each pair, (pairs,): 0 not at all, 1 wholly.
+    """
 
     targets: FloatArray
+    reach: FloatArray | float = 1.0
 
-    def ends(self, coverage: float, scale: Scale) -> FloatArray:
-        return super().ends(float(np.interp(coverage, COVERAGES, self.targets)), scale)
+    def interval(self, coverage: float | FloatArray) -> tuple[FloatArray, FloatArray]:
+        targets = np.interp(coverage, COVERAGES, self.targets)
+        return super().interval(coverage + self.reach * (targets - coverage))
 
 
 def choose_targets(found: PredictiveDistribution, values: FloatArray) -> FloatArray:

@@ -15,7 +15,7 @@ from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, Index
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.scoring.confidence import FEW_COUNTS, Confidence, Histories, Trust
-from deepmf.scoring.distribution import COVERAGES, Frequencies, PredictiveDistribution, find_odds
+from deepmf.scoring.distribution import Frequencies, PredictiveDistribution, find_odds
 from deepmf.scoring.effects import SHRINKAGE
 from deepmf.scoring.encoders import Scores
 from deepmf.scoring.readouts import Readout
@@ -88,7 +88,7 @@ class Rehearsal(NamedTuple):
         rows = Histories.of(self.rows, frequencies)
         columns = Histories.of(self.columns, frequencies)
         full = Trust.make_full()
-        return Confidence(full, COVERAGES, frequencies, seen.train.shape, rows, columns)
+        return Confidence(full, frequencies, seen.train.shape, rows, columns)
 
     @property
     def few_columns(self) -> slice:
@@ -222,8 +222,6 @@ def make_confidence(
     """
     seen, entries = stores
     frequencies = Frequencies.of(entries.train, unit_boundaries)
-    blind = Confidence.of(trust, COVERAGES, frequencies, seen)
-    trusted = blind.apply(learned, held_out.rows, held_out.columns)
-    plain = replace(learned, exceedance=trusted.exceedance)
-    coverages = plain.choose_coverages(held_out.values, of_levels=frequencies.are_of_levels)
-    return Confidence.of(trust, coverages, frequencies, entries)
+    coverages, usual_counts = Confidence.of(trust, frequencies, seen).calibrate(learned, held_out)
+    confidence = Confidence.of(trust, frequencies, entries)
+    return replace(confidence, coverages=coverages, usual_counts=usual_counts)
