@@ -12,15 +12,9 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
 from deepmf.models.bayesian import BayesianMF
+from deepmf.models.blending import Joining, choose_joining, list_joinings
 from deepmf.models.loading import load
-from deepmf.models.neighbours import (
-    NearRidge,
-    Neighbours,
-    SharedFit,
-    choose_share,
-    fit_to_residuals,
-    fit_to_values,
-)
+from deepmf.models.neighbours import NearRidge, Neighbours, fit_to_residuals, fit_to_values
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.storage.model_file import read_file
 from deepmf.training.holdout import HeldOut
@@ -111,11 +105,11 @@ def test_neighbours_that_say_nothing_take_no_part() -> None:
     fit = fit_to_values(seen, entries, held_out)
     assert fit is not None
 
-    def measure(option: SharedFit) -> Any:
-        location = 0.0 if option.fit is None else option.share * option.fit.location
-        return np.square(location - held_out.values)
+    def measure(option: Joining) -> Any:
+        return np.square(option.share * option.location - held_out.values)
 
-    assert choose_share([fit], measure).fit is None
+    options = list_joinings(fit.fitted, fit.location)
+    assert choose_joining(options, measure).fitted is None
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,15 @@ from deepmf.data import AreaSplit
 from deepmf.evaluation.calibration import Calibration, ReliabilityBin
 from deepmf.evaluation.ranking import evaluate_ranking
 from deepmf.formatting import format_amount, format_difference
+from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.als import ALS
 from deepmf.models.base import Model
+from deepmf.models.bayesian import BayesianMF
 from deepmf.models.means import Means
-from deepmf.report.content import LeftOut, Section
+from deepmf.models.positions.curves import find_curves
+from deepmf.report.content import LeftOut, Section, Table
 from deepmf.report.findings import Findings, find
 from deepmf.report.page import write_report
 from deepmf.report.sections import (
@@ -31,7 +34,9 @@ from deepmf.report.sections import (
     make_confusion_section,
     make_data_section,
     make_ranking_section,
+    make_settings_section,
 )
+from deepmf.scoring.factors import Factors
 
 STARS = Scale([1, 2, 3])
 
@@ -268,3 +273,30 @@ def test_where_there_is_nothing_to_rank_the_reason_is_given(split: AreaSplit) ->
     seen = make_ranking_section(find(ALS(latent_size=2, epochs=1).fit(split.train), split.train))
     assert isinstance(seen, LeftOut)
     assert "has seen all" in seen.reason
+
+
+@pytest.mark.slow
+def test_members_and_the_curves_of_smooth_factors_are_shown() -> None:
+    at = np.arange(90.0)
+    table = np.sin(at / 7.0) * np.linspace(-2.0, 3.0, 10)[:, None] + np.cos(at / 17.0)
+    table += 0.2 * np.random.default_rng(0).normal(size=table.shape)
+    rows, columns = np.nonzero(np.random.default_rng(1).random(table.shape) < 0.5)
+    matrix = ObservedMatrix.from_entries(rows, columns, table[rows, columns])
+    split = split_entries(matrix, train=0.9, validation=0.0, test=0.1, seed=0)
+    times = Features.from_columns(np.arange(90), {"hour": at}, kinds={"hour": "position"})
+    model = BayesianMF(effort="quick", seed=0, device="cpu", presence=None)
+    model.fit(split.train, column_features=times)
+    section = make_settings_section(find(model, split.test))
+    assert isinstance(section, Section) and isinstance(section.tables[0], Table)
+    words = {line[0]: line[2] for line in section.tables[0].lines}
+    assert words["positions"].startswith("fitted") and "0." in words["sampler"]
+    (figure,) = section.figures
+    assert figure.plot.get_xlabel() == "hour"
+    member = model.predictor_.members["positions"].fitted
+    assert isinstance(member, Factors)
+    curves = find_curves(member, model.entries_)
+    np.testing.assert_array_equal(curves.positions, at)
+    waves = np.stack([np.sin(at / 7.0), np.cos(at / 17.0)], axis=1)
+    explained = waves - waves.mean(axis=0)
+    fit = np.linalg.lstsq(explained, curves.curves[0], rcond=None)[0]
+    assert np.std(explained @ fit - curves.curves[0]) < 0.1 * np.std(curves.curves[0])

@@ -4,9 +4,8 @@ entries exist."""
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -17,10 +16,9 @@ from deepmf.linalg.backend import Backend
 from deepmf.matrix.arrays import AnyArray, FloatArray, IndexArray, LatentArray
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
 from deepmf.models.base import Model
-from deepmf.models.blending import BEYOND_DOUBT
+from deepmf.models.blending import Joining, choose_joining, explain_steps, list_joinings
 from deepmf.models.fitting import Fitting, measure_means
 from deepmf.models.gibbs.chain import (
     START_LAMBDA,
@@ -47,14 +45,7 @@ from deepmf.models.gibbs.readout import (
     predict_held_out,
 )
 from deepmf.models.members import Member, MemberInputs, load_members
-from deepmf.models.neighbours import (
-    LEAST_FALL,
-    NeighbourMember,
-    SharedFit,
-    choose_share,
-    fit_to_residuals,
-    fit_to_values,
-)
+from deepmf.models.neighbours import NeighbourMember, fit_to_residuals, fit_to_values
 from deepmf.models.positions.member import PositionsMember
 from deepmf.models.similarity import SimilarityMember
 from deepmf.models.traits import Recommends
@@ -66,7 +57,7 @@ from deepmf.scoring.predictor import Blended, Link, Predictor
 from deepmf.scoring.rehearsal import Rehearsal, fit_trust, make_confidence
 from deepmf.storage.model_file import Tensors
 from deepmf.training.devices import find_device
-from deepmf.training.holdout import HeldOut, choose
+from deepmf.training.holdout import HeldOut
 from deepmf.training.loop import Epoch
 from deepmf.training.memory import FitBytes
 from deepmf.training.settings import (
@@ -292,62 +283,53 @@ class GibbsTask:
         encoder = SampleEncoder(self.units, samples, self._backend).narrow(entries)
         return Predictor.of(encoder.encode_all(entries), readout)
 
-    def add_neighbours(
-        self, predictor: Predictor, held_out: HeldOutPredictions
-    ) -> tuple[Predictor, HeldOutPredictions]:
-        """Return a predictor with neighbours, and what it predicts for held-out entries; the same
-        ones where neighbours lower no error."""
-        assert self._validation is not None
-        given = self._seen, self._entries, self._validation
-        by_values = fit_to_values(*given)
-        fits = fit_to_residuals(*given, predictor) + ([] if by_values is None else [by_values])
-
-        def predict(option: SharedFit) -> FloatArray:
-            if option.fit is None:
-                return held_out.means
-            return option.kept * held_out.means + option.share * option.fit.location
-
-        def measure(option: SharedFit) -> FloatArray:
-            return np.square(self._seen.scale.clip(predict(option)) - held_out.values)
-
-        chosen = choose_share(fits, measure)
-        if chosen.fit is None:
-            return predictor, held_out
-        members = {
-            "sampler": Blended(predictor.factors, chosen.kept),
-            "neighbours": Blended(chosen.fit.fitted, chosen.share, Link(1.0, 0.0, ()), adds=True),
-        }
-        return replace(predictor, members=members), held_out._replace(means=predict(chosen))
-
-    def add_members(
-        self, predictor: Predictor, held_out: HeldOutPredictions
-    ) -> tuple[Predictor, HeldOutPredictions]:
-        """Return a predictor with the members of positions and of similarities, and what it
-        predicts for held-out entries; the same ones where these lower no error."""
+    def fit_members(self) -> Iterator[tuple[str, list[Joining]]]:
+        """Yield the members that features bring, by name, with shares."""
         assert self._validation is not None
         inputs = MemberInputs(self._seen, self._entries, self._validation, "cpu")
-        blended = {"sampler": Blended(predictor.factors)}
         for name, member in list_members(self._seed).items():
             fit = member.fit(inputs)
-            if fit is None or fit.scores is None:
-                continue
-            measure = partial(measure_share, self._seen.scale, held_out, fit.scores.location)
-            usual, doubt = _SHARES.index(fit.usual_share), LEAST_FALL
-            if fit.usual_share:
-                doubt = BEYOND_DOUBT
-            share = choose(_SHARES, measure, usual=usual, at_least=doubt).candidate
-            if share == 0.0:
-                continue
-            blended = {
-                other: part._replace(share=(1.0 - share) * part.share)
-                for other, part in blended.items()
-            }
-            blended[name] = Blended(fit.fitted, share, Link(1.0, 0.0, ()), adds=True)
-            means = (1.0 - share) * held_out.means + share * fit.scores.location
-            held_out = held_out._replace(means=means)
-        if len(blended) == 1:
+            if fit is not None and fit.scores is not None:
+                options = list_joinings(fit.fitted, fit.scores.location, fit.usual_share)
+                yield name, options
+
+    def fit_neighbours(self, predictor: Predictor) -> list[Joining]:
+        """Return neighbours of residuals and of values, with shares."""
+        assert self._validation is not None
+        given = self._seen, self._entries, self._validation
+        options: list[Joining] = []
+        for fit in fit_to_residuals(*given, predictor):
+            options += list_joinings(fit.fitted, fit.location, adds=True)
+        by_values = fit_to_values(*given)
+        if by_values is not None:
+            options += list_joinings(by_values.fitted, by_values.location)
+        return options
+
+    def join(
+        self,
+        name: str,
+        options: Sequence[Joining],
+        predictor: Predictor,
+        held_out: HeldOutPredictions,
+    ) -> tuple[Predictor, HeldOutPredictions]:
+        """Return a predictor that another member joins, and what it predicts for held-out entries;
+        the same ones where that lowers no error."""
+
+        def predict(option: Joining) -> FloatArray:
+            return option.kept * held_out.means + option.share * option.location
+
+        def measure(option: Joining) -> FloatArray:
+            return np.square(self._seen.scale.clip(predict(option)) - held_out.values)
+
+        best = choose_joining(options, measure)
+        if best.fitted is None:
             return predictor, held_out
-        return replace(predictor, members=blended), held_out
+        members = {
+            other or "sampler": part._replace(share=best.kept * part.share)
+            for other, part in predictor.members.items()
+        }
+        members[name] = Blended(best.fitted, best.share, Link(1.0, 0.0, ()), adds=True)
+        return replace(predictor, members=members), held_out._replace(means=predict(best))
 
     def _join(self, *, first: bool) -> None:
         """Predict the held-out entries, then sample given all entries."""
@@ -369,21 +351,9 @@ class GibbsTask:
         self._rehearsed[...] = scores.location, *scores.fields.T
 
 
-# Shares of other members; the samples keep some, as distributions are theirs.
-_SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99)
-
-
 def list_members(seed: int) -> dict[str, Member]:
     """Return the members that features bring, not fitted."""
     return {"positions": PositionsMember(seed), "similarity": SimilarityMember()}
-
-
-def measure_share(
-    scale: Scale, held_out: HeldOutPredictions, location: FloatArray, share: float
-) -> FloatArray:
-    """Return the squared errors of held-out entries where a member has a share."""
-    predicted = (1.0 - share) * held_out.means + share * location
-    return np.square(scale.clip(predicted) - held_out.values)
 
 
 # Samples whose posterior spreads calibrate intervals in the first part of a chain.
@@ -428,13 +398,14 @@ class BayesianMF(Recommends, Model):
 
     @property
     def chosen_(self) -> dict[str, Any]:
-        """The settings that `fit` chose; "members" says which share neighbours have."""
+        """The settings that `fit` chose; "members" says which member has which share, "parts" what
+        it gains on held-out entries."""
         if self._fitted is None or self.scale_.is_interactions:
             return super().chosen_
         members = self.predictor_.members.items()
-        return super().chosen_ | {
-            "members": {name or "sampler": member.share for name, member in members}
-        }
+        shares = {name or "sampler": member.share for name, member in members}
+        steps = explain_steps(shares, self.history_.stages)
+        return super().chosen_ | {"members": shares, "parts": steps}
 
     def draw(
         self,
@@ -566,22 +537,22 @@ class BayesianMF(Recommends, Model):
         fitting.show_stage("encoding all rows and columns in each sample")
         predictor = task.make_predictor(entries, task.chain.find_samples())
         held_out = task.find_held_out(predictor)
-        if held_out is not None:
-            predictor, held_out = task.add_members(predictor, held_out)
-        is_alone = len(predictor.members) == 1
-        if held_out is not None and is_alone and self.settings.neighbours is not None:
-            fitting.show_stage("neighbours")
-            predictor, held_out = task.add_neighbours(predictor, held_out)
-        if held_out is not None:
-            self.history_.best_error = rmse_error(
-                entries.scale.clip(held_out.means), held_out.values
-            )
         if (means_error := task.find_means_error()) is not None:
             self.history_.means_error = means_error
-        plain = predictor.readout
-        assert isinstance(plain, SampleReadout)
         if held_out is None:
             return predictor
+        stages = {"sampler": held_out.measure(entries.scale)}
+        for name, options in task.fit_members():
+            predictor, held_out = task.join(name, options, predictor, held_out)
+            stages[name] = held_out.measure(entries.scale)
+        if self.settings.neighbours is not None and len(predictor.members) == 1:
+            fitting.show_stage("neighbours")
+            options = task.fit_neighbours(predictor)
+            predictor, held_out = task.join("neighbours", options, predictor, held_out)
+            stages["neighbours"] = held_out.measure(entries.scale)
+        self.history_.stages, self.history_.best_error = stages, [*stages.values()][-1]
+        plain = predictor.readout
+        assert isinstance(plain, SampleReadout)
         readout = calibrate(plain, held_out)
         confidence = task.make_confidence(readout, held_out)
         return replace(predictor, readout=readout, confidence=confidence)

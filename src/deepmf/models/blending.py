@@ -18,7 +18,7 @@ from scipy.special import expit
 from deepmf.matrix.arrays import Array, FloatArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.models.members import Conversion, MemberFit
+from deepmf.models.members import Conversion, FittedMember, MemberFit
 from deepmf.scoring.distribution import find_support, place_cutpoints
 from deepmf.scoring.predictor import Blended, Link, Predictor, share_locations
 from deepmf.scoring.readouts import Readout
@@ -29,6 +29,7 @@ from deepmf.training.holdout import Choice, HeldOut, choose
 # distribution with the standard deviation of the member's errors. Steep slopes need many held-out
 # entries: fewer would choose them by chance.
 _SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+_MOST = 0.99  # of a member that joins samples, whose distributions it takes
 _SLOPES = (0.7, 0.85, 1.0, 1.2, 1.4)
 _STEEP_SLOPES = (1.7, 2.0, 2.5)
 _ENTRIES_FOR_STEEP = 1000
@@ -56,6 +57,62 @@ _FEW_CANDIDATES = (0.0, 5.0, 12.0, 25.0)
 _LEAST_GAIN = 2e-4
 
 
+class Joining(NamedTuple):
+    """A fitted member that may join others, and what it says of held-out entries; by default none.
+
+    share: of what it says. kept: the share of what the others say. is_usual: whether it is taken
+        unless held-out entries say otherwise.
+    """
+
+    fitted: FittedMember | None = None
+    location: FloatArray = np.zeros(1)
+    share: float = 0.0
+    kept: float = 1.0
+    is_usual: bool = False
+
+
+def list_joinings(
+    fitted: FittedMember, location: Array, usual: float = 0.0, *, adds: bool = False
+) -> list[Joining]:
+    """Return a member with each of some shares: it takes that part of the others or, where it adds,
+    none."""
+    values = location.astype(np.float64)
+    shares = _SHARES if adds else (*_SHARES, _MOST)
+    return [
+        Joining(fitted, values, share, 1.0 if adds else 1.0 - share, share == usual)
+        for share in shares
+    ]
+
+
+def choose_joining(options: Sequence[Joining], measure: Callable[[Joining], FloatArray]) -> Joining:
+    """Return the member and share with the least squared errors of held-out entries; the usual one,
+    or none, unless these fall by standard errors."""
+    options = [Joining(), *options]
+    usual = next((at for at, option in enumerate(options) if option.is_usual), 0)
+    at_least = BEYOND_DOUBT if usual else 1.0
+    return choose(options, measure, usual=usual, at_least=at_least).candidate
+
+
+def explain_steps(shares: Mapping[str, float], stages: Mapping[str, float]) -> dict[str, str]:
+    """Say of each member that joined others, in turn, what it gains; stages: errors after each.
+
+    >>> shares, stages = {"sampler": 1.0, "neighbours": 0.3}, {"sampler": 0.82, "neighbours": 0.81}
+    >>> explain_steps(shares, stages)["neighbours"]
+    'fitted: lowers the held-out error from 0.8200 to 0.8100'
+    """
+    explained = dict.fromkeys(shares, "fitted; no entries were held out")
+    before: float | None = None
+    for name, error in stages.items():
+        if before is None:
+            explained[name] = f"fitted: held-out error {error:.4f}"
+        elif name in shares:
+            explained[name] = f"fitted: lowers the held-out error from {before:.4f} to {error:.4f}"
+        else:
+            explained[name] = "left out: lowers no held-out error beyond doubt"
+        before = error
+    return explained
+
+
 class Share(NamedTuple):
     """The share of a member in the logits, and its link; None for a member of logits."""
 
@@ -64,6 +121,30 @@ class Share(NamedTuple):
 
 
 Blend = dict[str, Share]
+
+
+def explain_share(name: str, shares: Mapping[str, float], stages: Mapping[str, float]) -> str:
+    """Say of a member of a blend what its error on held-out entries is, alone and together."""
+    alone = stages.get(f"{name} alone", stages.get("refined", math.nan))
+    blended = stages.get("blended", alone)
+    if name not in shares:
+        return f"left out: a held-out error of {alone:.4f} alone, of the others {blended:.4f}"
+    words = f"fitted: held-out error {alone:.4f}"
+    if len(shares) > 1:
+        words += f", together {blended:.4f}"
+    if f"without {name}" in stages:
+        words += f", without it {stages[f'without {name}']:.4f}"
+    return words
+
+
+def remove_member(blend: Blend, name: str) -> Blend:
+    """Return a blend without a member; the shares of the others add up to 1 again."""
+    left = 1.0 - blend[name].share
+    return {
+        other: part._replace(share=part.share / left)
+        for other, part in blend.items()
+        if other != name
+    }
 
 
 class HeldOutValues(NamedTuple):

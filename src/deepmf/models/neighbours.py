@@ -52,10 +52,6 @@ _CELLS_AT_A_TIME = 1 << 23
 # Inputs that are looked up for a choice among ridges of residuals: two seconds.
 _MOST_LOOKED_UP = 1.5e7
 
-# Shares of neighbours that are compared, and how many standard errors the squared error must fall.
-_SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-LEAST_FALL = 1.0
-
 
 class NearRidge(NamedTuple):
     """The number of neighbours, and the penalty on the squares of their weights, in variances of
@@ -526,28 +522,6 @@ def fit_to_residuals(
         )
         for neighbours in learned
     ]
-
-
-class SharedFit(NamedTuple):
-    """Neighbours, and the share that held-out entries choose; None: they lower no error."""
-
-    fit: NeighbourFit | None = None
-    share: float = 0.0
-
-    @property
-    def kept(self) -> float:
-        """The share of what the others predict: all where neighbours predict its residuals."""
-        if self.fit is None or self.fit.fitted.predicts_residuals:
-            return 1.0
-        return 1.0 - self.share
-
-
-def choose_share(
-    fits: Sequence[NeighbourFit], measure: Callable[[SharedFit], FloatArray]
-) -> SharedFit:
-    """Return the neighbours and the share with the least squared errors of held-out entries."""
-    options = [SharedFit(fit, share) for fit in fits for share in _SHARES]
-    return choose([SharedFit(), *options], measure, at_least=LEAST_FALL).candidate
 
 
 # Pairs that are predicted at a time: 32 MB for 32 cutpoints.

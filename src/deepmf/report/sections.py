@@ -27,6 +27,8 @@ from deepmf.formatting import (
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.names import format_label
+from deepmf.models.base import Model
+from deepmf.models.positions.curves import find_curves
 from deepmf.plots import (
     MOST_WRITTEN,
     plot_bars,
@@ -37,6 +39,7 @@ from deepmf.plots import (
 )
 from deepmf.report.content import Figure, LeftOut, Section, Table, shorten
 from deepmf.report.findings import Findings
+from deepmf.scoring.factors import Factors
 from deepmf.storage.model_file import find_version
 from deepmf.training.history import History, describe_stages, describe_training
 
@@ -647,6 +650,33 @@ def _describe_history(history: History, errors: dict[int, float]) -> str:
     )
 
 
+def _list_members(model: Model) -> list[Table]:
+    """Return what each member of a blend gains on held-out entries; nothing of other models."""
+    chosen = model.chosen_
+    shares: dict[str, float] = chosen.get("members", {})
+    lines = [
+        [name, format_percent(shares.get(name, 0.0)), words]
+        for name, words in chosen.get("parts", {}).items()
+    ]
+    names = ["member", "share", "on held-out entries"]
+    return [Table("Members", names, lines, in_words=True)] if lines else []
+
+
+def _plot_curves(model: Model) -> list[Figure]:
+    """Plot the curves that smooth factors have learned, where there are any."""
+    member = model.predictor_.members.get("positions")
+    if member is None or not isinstance(member.fitted, Factors):
+        return []
+    found = find_curves(member.fitted, model.entries_)
+    lines = {
+        f"{number}: {format_percent(share)} of the variation": (found.positions, curve)
+        for number, (curve, share) in enumerate(zip(found.curves, found.shares, strict=True), 1)
+    }
+    title = f"Main curves along {found.name}"
+    plot = plot_lines(lines, x_label=found.name, y_label="deviation")
+    return [Figure(title, plot, f"{title}, which all series are mixtures of")]
+
+
 def make_settings_section(found: Findings) -> Section:
     """Return the section on the settings of the model."""
     model = found.model
@@ -659,10 +689,12 @@ def make_settings_section(found: Findings) -> Section:
         title="Settings",
         how="These settings and the same entries give the same model again; settings marked as chosen were chosen at "
         f"fit. Written on {written} on {platform.machine()}.",
+        figures=_plot_curves(model),
         tables=[
+            *_list_members(model),
             Table(
                 f"Settings of {type(model).__name__}", ["setting", "value"], settings, in_words=True
-            )
+            ),
         ],
     )
 

@@ -108,7 +108,9 @@ def describe_stages(stages: Mapping[str, float]) -> str:
     >>> describe_stages({"branches": 0.87, "refined": 0.862, "blended": 0.862})
     '0.8700 by the branches, 0.8620 refined (-0.0080), 0.8620 blended (no gain)'
     """
-    (first, before), *later = stages.items()
+    (first, before), *later = (
+        stage for stage in stages.items() if not stage[0].startswith("without")
+    )
     words = [f"{before:.4f} by the {first}"]
     for name, error in later:
         gain = f"{error - before:+.4f}"

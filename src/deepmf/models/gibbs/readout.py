@@ -13,6 +13,7 @@ from deepmf.errors import BadModelFile
 from deepmf.matrix.arrays import Array, FloatArray, SingleArray
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.scale import Scale
+from deepmf.metrics import rmse_error
 from deepmf.models.gibbs.chain import Samples, Units
 from deepmf.scoring.distribution import PredictiveDistribution, find_support, place_cutpoints
 from deepmf.scoring.predictor import Predictor
@@ -108,6 +109,10 @@ class HeldOutPredictions(NamedTuple):
     means: FloatArray
     spreads: Array  # (pairs, 2), r and s
     values: FloatArray
+
+    def measure(self, scale: Scale) -> float:
+        """Return the root mean squared error of predictions on a scale."""
+        return rmse_error(scale.clip(self.means), self.values)
 
 
 def predict_held_out(predictor: Predictor, held_out: HeldOut) -> HeldOutPredictions:

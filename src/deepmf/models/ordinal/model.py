@@ -22,12 +22,18 @@ from deepmf.matrix.scale import ENCODINGS
 from deepmf.models.blending import (
     Blend,
     HeldOutValues,
+    Joining,
     Share,
     choose_blend,
     choose_few_count,
+    choose_joining,
+    explain_share,
+    explain_steps,
     find_own_link,
+    list_joinings,
     make_blind,
     mix_logits,
+    remove_member,
 )
 from deepmf.models.estimator import check_products, refuse_unsolvable
 from deepmf.models.fitted import Fitted
@@ -42,7 +48,7 @@ from deepmf.models.gibbs.member import (
     bound_width,
 )
 from deepmf.models.members import Member, MemberFit, MemberInputs, load_members
-from deepmf.models.neighbours import NeighbourMember, SharedFit, choose_share, fit_to_residuals
+from deepmf.models.neighbours import NeighbourMember, fit_to_residuals
 from deepmf.models.network_model import NetworkModel
 from deepmf.models.ordinal.encoder import NetworkMember, OrdinalEncoder
 from deepmf.models.ordinal.head import OrdinalReadout, describe_head, load_readout
@@ -165,54 +171,40 @@ class OrdinalDMF(Recommends, NetworkModel):
 
     def _explain_members(self, shares: dict[str, float]) -> dict[str, str]:
         """Say for each member whether it was fitted and takes part, and what its error is."""
-        errors = {name: f"{error:.4f}" for name, error in self.history_.stages.items()}
-        told = {"sampler": "not fitted: linear_size is 0"}
-        if self.settings.linear_size != 0:
-            told["sampler"] = "not fitted: its chain has no posterior"
+        stages, settings = self.history_.stages, self.settings
+        reasons = {"sampler": "its chain has no posterior"}
+        if settings.linear_size == 0:
+            reasons["sampler"] = "linear_size is 0"
+        reasons["network"] = "networks=0, or torch was not installed"
+        if settings.effort == EFFORTS[0]:
+            reasons["network"] = "it takes longer than this effort allows"
+        explained = {}
+        for name in ("sampler", "network", "positions", "similarity", "neighbours"):
+            if f"{name} alone" in stages or (name == "network" and "refined" in stages):
+                explained[name] = explain_share(name, shares, stages)
+            elif name in shares:
+                explained[name] = "fitted; no entries were held out"
+            elif name in reasons:
+                explained[name] = f"not fitted: {reasons[name]}"
+            if name == "network":
+                explained["refinement"] = self._explain_refinement()
+        if "neighbours" in stages:
+            steps = {name: stages[name] for name in ("blended", "neighbours")}
+            explained["neighbours"] = explain_steps(shares, steps)["neighbours"]
+        return explained
+
+    def _explain_refinement(self) -> str:
+        stages, network = self.history_.stages, self._get_factors("network")
         if not self.settings.networks:
-            told["network"] = "not fitted: it takes longer than this effort allows"
-            if self.settings.effort != EFFORTS[0]:
-                told["network"] = "not fitted: networks=0, or torch was not installed"
-            told["refinement"] = "not fitted: no network to refine"
-        elif "refined" not in errors:
-            told["network"] = told["refinement"] = "fitted; no entries were held out"
-            told["sampler"] = "not fitted: no entries were held out"
-        else:
-            told["network"] = f"fitted: held-out error {errors['refined']}"
-            told["refinement"] = (
-                f"fitted: lowers the network's held-out error from {errors['branches']} to "
-                f"{errors['refined']}"
-            )
-            if "network" not in shares:
-                told["network"] = (
-                    f"left out: beside the sampler's {errors['sampler alone']}, its "
-                    f"{errors['refined']} lowers no error beyond doubt"
-                )
-            elif "sampler" in shares:
-                told["network"] += f", together {errors['blended']}"
-        if "sampler alone" in errors:
-            told["sampler"] = f"fitted: held-out error {errors['sampler alone']}"
-            if "sampler" not in shares:
-                told["sampler"] = (
-                    f"left out: it has a held-out error of {errors['sampler alone']} alone, "
-                    f"the others {errors['blended']}"
-                )
-        elif "sampler" in shares:
-            told["sampler"] = "fitted; no entries were held out"
-        if "neighbours" in errors:
-            told["neighbours"] = (
-                f"fitted: lower the held-out error from {errors['blended']} to {errors['neighbours']}"
-            )
-            if "neighbours" not in shares:
-                told["neighbours"] = "left out: they lower no held-out error beyond doubt"
-        elif "neighbours" in shares:
-            told["neighbours"] = f"fitted: together {errors['blended']}"
-        network = self._get_factors("network")
+            return "not fitted: no network to refine"
+        if "refined" not in stages:
+            return "fitted; no entries were held out"
         if network is not None:
             assert isinstance(network.encoder, OrdinalEncoder)
             if not math.isfinite(min(network.encoder.penalties)):
-                told["refinement"] = "left out: it does not lower the network's held-out error"
-        return told
+                return "left out: it does not lower the network's held-out error"
+        steps = {name: stages[name] for name in ("branches", "refined")}
+        return explain_steps({"refined": 1.0}, steps)["refined"]
 
     @property
     def _latent_width(self) -> int:
@@ -568,14 +560,17 @@ class OrdinalDMF(Recommends, NetworkModel):
         stages: dict[str, float] = {}
         if "network" in fits:
             stages["refined"] = values.compute_rmse(mix_logits({"network": Share(1.0, None)}, fits))
-        if "sampler" in fits:
-            scores = fits["sampler"].scores
-            assert scores is not None
-            error = values.measure_alone(scores.location, fits["sampler"].units)
-            stages["sampler alone"] = math.sqrt(error)
+        for name, fit in fits.items():
+            if name != "network" and fit.scores is not None:
+                error = values.measure_alone(fit.scores.location, fit.units)
+                stages[f"{name} alone"] = math.sqrt(error)
         counts = inputs.seen.train.column_counts[held_out.columns]
         logits = mix_logits(blend, fits, counts)
         if list(fits) != ["network"] or self.settings.neighbours is not None:
+            for name in ("positions", "similarity", "neighbours"):
+                if name in blend and len(blend) > 1:
+                    others = mix_logits(remove_member(blend, name), fits, counts)
+                    stages[f"without {name}"] = values.compute_rmse(others)
             stages["blended"] = values.compute_rmse(logits)
         blended = {
             name: Blended(fit.fitted, *blend[name]) for name, fit in fits.items() if name in blend
@@ -620,21 +615,21 @@ def add_neighbours(
     fits = fit_to_residuals(inputs.seen, inputs.entries, inputs.held_out, predictor)
     slope = values.measure_slope(logits)
 
-    def add(option: SharedFit) -> LatentArray:
-        if option.fit is None:
-            return logits
-        moved: LatentArray = (
-            logits + np.float32(option.share * slope) * option.fit.location[:, None]
-        )
+    def add(option: Joining) -> LatentArray:
+        moves = option.share * slope * option.location
+        moved: LatentArray = logits + moves[:, None].astype(np.float32)
         return moved
 
-    chosen = choose_share(fits, lambda option: values.square_errors(add(option)))
-    if chosen.fit is None:
+    options: list[Joining] = []
+    for fit in fits:
+        options += list_joinings(fit.fitted, fit.location, adds=True)
+    best = choose_joining(options, lambda option: values.square_errors(add(option)))
+    if best.fitted is None:
         return predictor, logits
     link = Link(slope, 0.0, (0.0,) * logits.shape[1])
-    added = Blended(chosen.fit.fitted, chosen.share, link, adds=True)
+    added = Blended(best.fitted, best.share, link, adds=True)
     members = predictor.members | {"neighbours": added}
-    return replace(predictor, members=members), add(chosen)
+    return replace(predictor, members=members), add(best)
 
 
 def gather_inputs(

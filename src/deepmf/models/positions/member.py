@@ -74,7 +74,7 @@ class Calendar(NamedTuple):
     def find(cls, entries: EntryStore) -> Calendar | None:
         """Return the calendar of the first feature that is a position; None without any."""
         for axis in ("column", "row"):
-            features = _get_features(entries, axis)
+            features = get_features(entries, axis)
             for first, encoding in () if features is None else features.encoding.locate_columns():
                 if isinstance(encoding, PositionEncoding):
                     assert features is not None
@@ -336,7 +336,7 @@ class SmoothEncoder(SolvingEncoder):
     def load(cls, content: Any, tensors: Tensors, entries: EntryStore) -> Self:
         """Return the encoder that `pack` described; anything else raises `BadModelFile`."""
         axis = _AXIS.read(content)["axis"]
-        features = _get_features(entries, axis)
+        features = get_features(entries, axis)
         n_rows, n_columns = entries.train.shape
         n_times, n_series = (n_columns, n_rows) if axis == "column" else (n_rows, n_columns)
         n_inputs = 0 if features is None else features.n_inputs
@@ -402,7 +402,8 @@ def _get_weights(entries: AxisEntries) -> FloatArray:
     return np.ones(entries.values.size) if weights is None else weights.astype(np.float64)
 
 
-def _get_features(entries: EntryStore, axis: Axis) -> AxisFeatures | None:
+def get_features(entries: EntryStore, axis: Axis) -> AxisFeatures | None:
+    """Return the features of rows (or columns)."""
     return entries.row_features if axis == "row" else entries.column_features
 
 
@@ -458,7 +459,7 @@ class PositionsMember:
     def _list_trials(self, calendar: Calendar, entries: EntryStore) -> list[_Trial]:
         """Return the chains that are compared: with all features of times, without the cycles of
         dates, without any, and with fewer factors."""
-        features = _get_features(entries, calendar.axis)
+        features = get_features(entries, calendar.axis)
         assert features is not None
         n_rows, n_columns = entries.train.shape
         n_times, n_series = (
@@ -502,7 +503,7 @@ class _Trial:
     def start(self, entries: EntryStore, *, seed: int) -> None:
         """Begin a chain of some entries."""
         axis = self.calendar.axis
-        features = _get_features(entries, axis)
+        features = get_features(entries, axis)
         n_times = entries.train.shape[axis == "column"]
         base = None if features is None else features.base
         self.times = self.calendar.read(base, self.inputs, n_times)
