@@ -70,8 +70,8 @@ class LabelFiles:
         "--feature-label NAME", "Id column of the features file; default: detected; repeatable."
     )
     feature_kinds: str | None = offer(
-        "--feature-kinds NAME=KIND,NAME=KIND",
-        "Kinds of features that are detected wrongly: number, category, list, date, vector or text.",
+        "--feature-kinds --kind NAME=KIND,NAME=KIND",
+        "Kinds of features that are not detected: number, category, list, date, position, vector or text.",
     )
     row_names: Path | None = offer(
         "--row-names FILE", "Names shown beside row ids: a table of ids and names."
