@@ -669,7 +669,10 @@ def _plot_curves(model: Model) -> list[Figure]:
         return []
     found = find_curves(member.fitted, model.entries_)
     lines = {
-        f"{number}: {format_percent(share)} of the variation": (found.positions, curve)
+        f"{number}: {format_percent(share)} of the variation": (
+            found.positions.tolist(),
+            curve.tolist(),
+        )
         for number, (curve, share) in enumerate(zip(found.curves, found.shares, strict=True), 1)
     }
     title = f"Main curves along {found.name}"
