@@ -6,18 +6,10 @@ Chromosomes are generated as mosaics of a few ancestral ones, so that neighbouri
 import numpy as np
 import numpy.typing as npt
 
-from deepmf import DMFD, Means, ObservedMatrix, Scale, split_entries
+from deepmf import Means, ObservedMatrix, OrdinalDMF, Scale
 
 N_SAMPLES, N_MARKERS, N_ANCESTORS, REGION = 500, 120, 5, 30
 MISSING = 0.2
-SETTINGS = {
-    "hidden_sizes": (128,),
-    "latent_size": 32,
-    "dropout": 0.2,
-    "epochs": 120,
-    "decay_every": 30,
-}
-BLOCK = {"block_rows": 100, "block_columns": 60}
 
 
 def generate_genotypes(seed: int) -> npt.NDArray[np.float64]:
@@ -43,18 +35,18 @@ def main() -> None:
         column_labels=[f"marker {number}" for number in range(N_MARKERS)],
     )
     print(calls)
-    split = split_entries(calls, train=0.95, validation=0.05, test=0.0, seed=0)
-    model = DMFD(**SETTINGS, **BLOCK, sharpness_growth=1.03, seed=0, device="cpu")
-    model.fit(split.train, validation=split.validation)
+    model = OrdinalDMF(effort="quick", seed=0, device="cpu", presence=None).fit(calls)
     means = Means().fit(calls)
 
-    filled = {"means": calls.scale.nearest_level(means.complete()), "DMF-D": model.complete()}
+    predicted = {"means": means.complete(), "OrdinalDMF": model.complete()}
+    filled = {name: calls.scale.nearest_level(values) for name, values in predicted.items()}
     shown = ", ".join(
         f"{name} {np.mean(done[missing] == true[missing]):.3f}" for name, done in filled.items()
     )
     print(f"share of {missing.sum()} missing calls imputed correctly: {shown}")
     most_frequent = np.unique(true[missing], return_counts=True)[1].max() / missing.sum()
     print(f"(the most frequent genotype everywhere: {most_frequent:.3f})")
+    print(f"shares of members: {model.chosen_['members']}")
 
 
 if __name__ == "__main__":
