@@ -18,7 +18,13 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
 from deepmf.models.base import Model
-from deepmf.models.blending import Joining, choose_joining, explain_steps, list_joinings
+from deepmf.models.blending import (
+    FEATURE_SHARES,
+    Joining,
+    choose_joining,
+    explain_steps,
+    list_joinings,
+)
 from deepmf.models.fitting import Fitting, measure_means
 from deepmf.models.gibbs.chain import (
     START_LAMBDA,
@@ -290,8 +296,11 @@ class GibbsTask:
         for name, member in list_members(self._seed).items():
             fit = member.fit(inputs)
             if fit is not None and fit.scores is not None:
-                options = list_joinings(fit.fitted, fit.scores.location, fit.usual_share)
-                yield name, options
+                location = fit.scores.location
+                yield (
+                    name,
+                    list_joinings(fit.fitted, location, FEATURE_SHARES, usual=fit.usual_share),
+                )
 
     def fit_neighbours(self, predictor: Predictor) -> list[Joining]:
         """Return neighbours of residuals and of values, with shares."""

@@ -29,7 +29,10 @@ from deepmf.training.holdout import Choice, HeldOut, choose
 # distribution with the standard deviation of the member's errors. Steep slopes need many held-out
 # entries: fewer would choose them by chance.
 _SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-_MOST = 0.99  # of a member that joins samples, whose distributions it takes
+
+# The same, of members that features bring to samples: these keep a little, as distributions are
+# theirs.
+FEATURE_SHARES = (*_SHARES, 0.99)
 _SLOPES = (0.7, 0.85, 1.0, 1.2, 1.4)
 _STEEP_SLOPES = (1.7, 2.0, 2.5)
 _ENTRIES_FOR_STEEP = 1000
@@ -72,12 +75,16 @@ class Joining(NamedTuple):
 
 
 def list_joinings(
-    fitted: FittedMember, location: Array, usual: float = 0.0, *, adds: bool = False
+    fitted: FittedMember,
+    location: Array,
+    shares: Sequence[float] = _SHARES,
+    *,
+    usual: float = 0.0,
+    adds: bool = False,
 ) -> list[Joining]:
     """Return a member with each of some shares: it takes that part of the others or, where it adds,
     none."""
     values = location.astype(np.float64)
-    shares = _SHARES if adds else (*_SHARES, _MOST)
     return [
         Joining(fitted, values, share, 1.0 if adds else 1.0 - share, share == usual)
         for share in shares
