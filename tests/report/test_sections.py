@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tests.report.conftest import html_of, lines_of
 
-from deepmf.data import AreaSplit
+from deepmf.data import AreaSplit, split_entries
 from deepmf.evaluation.calibration import Calibration, ReliabilityBin
 from deepmf.evaluation.ranking import evaluate_ranking
 from deepmf.formatting import format_amount, format_difference
