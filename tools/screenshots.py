@@ -1,4 +1,5 @@
-"""Take the screenshots of docs/pictures: the upper part of a report, and the page of the service.
+"""Take the screenshots of docs/pictures: the upper part of a report, and the page of the service,
+also for a guest with a single rating.
 
 Run `python tools/screenshots.py` after their looks have changed. It needs Chromium (Debian's
 package `chromium`).
@@ -49,6 +50,8 @@ def show_page(page: Any) -> None:
             assert server.stdout is not None and "serving" in server.stdout.readline()
             page.goto("http://127.0.0.1:8799/")
             for number, level in enumerate(RATINGS):
+                if number == 1:
+                    show_guest(page)
                 with page.expect_response(lambda response: response.request.method == "PATCH"):
                     page.locator("#found .card[data-column]").nth(number).locator(".level").nth(
                         level - 1
@@ -62,8 +65,18 @@ def show_page(page: Any) -> None:
             server.terminate()
 
 
+def show_guest(page: Any) -> None:
+    """Take the first recommendations for a guest with a single rating."""
+    page.locator("#best:not([aria-busy]) .basis").first.wait_for()
+    page.wait_for_timeout(2000)  # animations
+    page.mouse.move(0, 0)
+    first, third = (page.locator("#best .card").nth(place).bounding_box() for place in (0, 2))
+    height = third["y"] + third["height"] - first["y"]
+    page.screenshot(path=PICTURES / "guest.png", clip=first | {"height": height}, full_page=True)
+
+
 def main() -> None:
-    """Take both screenshots."""
+    """Take all screenshots."""
     with sync_playwright() as started, tempfile.TemporaryDirectory() as folder:
         browser = started.chromium.launch(executable_path=shutil.which("chromium"), args=[*FLAGS])
         show_report(browser.new_page(), Path(folder))

@@ -4,7 +4,7 @@ import { DistributionDrawing, predictionWords, rangeText } from "/page/distribut
 import { element, label } from "/page/elements.js";
 import { ratingControl } from "/page/rating.js";
 import { Why } from "/page/why.js";
-import { formatPercent, idText, nameOf } from "/page/wording.js";
+import { formatCount, formatPercent, idText, nameOf } from "/page/wording.js";
 
 const MOST_FEATURES = 8;
 const KINDS = { few: "with-few", many: "with-many", slider: "with-slider" };
@@ -26,6 +26,7 @@ export class ColumnCard {
     this.expected = element("span", { class: "number" }, scale.interactions ? "" : "–");
     this.drawing.node.toggleAttribute("hidden", scale.interactions); // those found by a search are not predicted
     this.range = element("span", { class: "range" });
+    this.basis = element("span", { class: "basis" }); // how many entries the prediction is made from
     const skip = dismiss && element("button", { type: "button", class: "skip-column", "aria-label": `Not interested in ${name}`, click: dismiss }, "Not interested");
     this.node = element(
       "li",
@@ -33,7 +34,7 @@ export class ColumnCard {
       this.rank,
       element("div", { class: "name" }, element("h3", {}, label(name, { title, class: "title" }), this.words), this.note, skip),
       element("div", { class: "figure" }, this.drawing.node, this.rating.node),
-      element("div", { class: "value", "aria-hidden": "true" }, this.expected, this.range),
+      element("div", { class: "value", "aria-hidden": "true" }, this.expected, this.range, this.basis),
       this.why.button,
       this.why.list,
     );
@@ -60,6 +61,7 @@ export class ColumnCard {
     const { interval } = prediction;
     this.range.textContent = interval ? rangeText(this.scale, interval) : "";
     this.range.title = interval ? `holds the value with a probability of ${formatPercent(interval.coverage)}` : "";
+    this.basis.textContent = interval ? `from ${formatCount(this.person.values.size, "entry")}` : "";
     const { presence, liked, features } = prediction;
     if (typeof presence === "number" && typeof liked === "number") {
       this.showFacts(features, `taken with ${formatPercent(presence)}, then liked with ${formatPercent(liked)}`);
