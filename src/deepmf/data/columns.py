@@ -32,56 +32,29 @@ class ColumnRoles:
     Parameters
     ----------
     table : the columns of the file.
-    chosen : the column of each role, such as row, column and value.
-    kind : what the lines of the file hold.
+    chosen : the column of each role, such as row, column and value; its position without names.
+    words : the name or position of each of these columns, in words.
+    description : which column is taken for which role, in words.
+    remark : the description where columns were guessed; None otherwise.
     """
 
     table: FileTable
     chosen: ChosenColumns
-    kind: LineKind
-
-    @property
-    def columns(self) -> dict[str, str]:
-        """The name of the column of each role; its position without names."""
-        return self.chosen.columns
+    words: dict[str, str]
+    description: str
+    remark: str | None
 
     @property
     def names(self) -> dict[str, str]:
         """The names of the columns as they are read: without names in the file, the roles."""
-        return self.columns if self.table.has_names else {role: role for role in self.columns}
-
-    @property
-    def words(self) -> dict[str, str]:
-        """The name or position of the column of each role, in words."""
-        if self.table.has_names:
-            return {role: repr(name) for role, name in self.columns.items()}
-        return {role: f"field {name}" for role, name in self.columns.items()}
-
-    @property
-    def description(self) -> str:
-        """Which column is taken for which role, in words."""
-        words = {role: word for role, word in self.words.items() if role in NEEDED}
-        description = describe_roles(words)
-        if self.kind is EITHER and "value" not in words:
-            return f"interactions without values: {description}"
-        return description
-
-    @property
-    def remark(self) -> str | None:
-        """The description where columns were guessed; None otherwise."""
-        is_certain = "value" in self.columns or self.kind is not EITHER
-        return None if is_certain and not self.chosen.is_guess else self.description
-
-    @property
-    def doubt(self) -> str:
-        """The description where the column of values was guessed; nothing otherwise."""
-        return self.description if self.chosen.is_guess else ""
+        columns = self.chosen.columns
+        return columns if self.table.has_names else {role: role for role in columns}
 
     @property
     def texts(self) -> list[str]:
         """The axes whose ids are text that may turn out to be whole numbers."""
         axes = ("row", "column") if self.table.is_text else ()
-        return [axis for axis in axes if self.columns[axis] not in self.table.quoted]
+        return [axis for axis in axes if self.chosen.columns[axis] not in self.table.quoted]
 
 
 class ReadColumns(NamedTuple):
@@ -110,8 +83,10 @@ def read_columns(path: str | Path, kind: LineKind, options: ColumnOptions) -> Re
     """
     table = open_table(path, kind, options)
     roles = choose_roles(table, kind, options)
-    lines = table.lines.select(roles.columns.values())
-    lines = lines.rename({roles.columns[role]: name for role, name in roles.names.items()})
+    lines = table.lines.select(roles.chosen.columns.values())
+    lines = lines.rename(
+        dict(zip(roles.chosen.columns.values(), roles.names.values(), strict=True))
+    )
     frame = table.collect(_encode_ids(lines) if kind.defines_ids else lines)
     missing_words: list[str] = []
     if table.is_text and kind.defines_ids:
@@ -138,7 +113,7 @@ def choose_roles(table: FileTable, kind: LineKind, options: ColumnOptions) -> Co
     )
     value = DETECT if kind is EITHER and has_values else None
     with locate_errors(lambda _: str(table.path)):
-        column_choice = choose_columns(
+        chosen = choose_columns(
             table.names,
             options.asked,
             roles=roles,
@@ -147,7 +122,16 @@ def choose_roles(table: FileTable, kind: LineKind, options: ColumnOptions) -> Co
             content=content,
             usual_count=options.usual_count if kind is INTERACTIONS else None,
         )
-    return ColumnRoles(table, column_choice, kind)
+    words = {
+        role: repr(name) if table.has_names else f"field {name}"
+        for role, name in chosen.columns.items()
+    }
+    description = describe_roles({role: words[role] for role in words if role in NEEDED})
+    is_guess = chosen.is_guess
+    if kind is EITHER and "value" not in words:
+        is_guess = True
+        description = f"interactions without values: {description}"
+    return ColumnRoles(table, chosen, words, description, description if is_guess else None)
 
 
 def _encode_ids(lazy: polars.LazyFrame) -> polars.LazyFrame:

@@ -314,7 +314,9 @@ def read_lines(path: Path, options: ReadOptions) -> FileEntries:
 
     with locate_errors(locate):
         table = narwhals.from_native(frame, eager_only=True)
-        table, lines, n_dropped = keep_lines(table, roles.names, options.missing, doubt=roles.doubt)
+        table, lines, n_dropped = keep_lines(
+            table, roles.names, options.missing, doubt=roles.remark or ""
+        )
         if len(table) == 0:
             raise UnreadableFile(f"{path} holds no entries; lines without a value: {n_dropped:,}")
         convert: dict[str, Callable[[polars.Series], polars.Series]] = {
