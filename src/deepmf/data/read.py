@@ -45,7 +45,7 @@ from deepmf.matrix.frames import NAME_COLUMNS, LongEntries, gather_entries, keep
 from deepmf.matrix.labels import Labelled, Labels
 from deepmf.matrix.matrix import Missing, ObservedMatrix, choose_scale
 from deepmf.matrix.scale import Scale, check_scale
-from deepmf.matrix.sorting import Duplicates, Merging, check_on_scale, number_within
+from deepmf.matrix.sorting import Duplicates, check_on_scale, number_within
 from deepmf.matrix.stored import open_store
 from deepmf.matrix.table_form import DETECT, ValueColumn
 from deepmf.storage.model_file import is_own_file
@@ -349,9 +349,6 @@ def join_entries(parts: Sequence[FileEntries], options: ReadOptions) -> Observed
         number = int(np.searchsorted(ends, position, side="right"))
         return parts[number].locate(position - int(ends[number]) + parts[number].n_entries)
 
-    duplicates: Merging = options.duplicates
-    if first.are_interactions and duplicates == "error":
-        duplicates = "sum"
     with locate_errors(locate):
         rows = _join_ids([part.rows for part in parts_of_entries], "row")
         extras = Extras.join(
@@ -365,7 +362,7 @@ def join_entries(parts: Sequence[FileEntries], options: ReadOptions) -> Observed
                 _join_ids([part.columns for part in parts_of_entries], "column"),
                 np.concatenate([part.numbers for part in parts_of_entries]),
                 scale=choose_scale(options.scale, are_interactions=first.are_interactions),
-                duplicates=duplicates,
+                duplicates=options.duplicates,
                 form=first.form,
                 extras=extras,
             )
@@ -478,7 +475,4 @@ def _read_npz(path: Path, options: ReadOptions) -> EntryFile:
     if matrix.nnz == 0:
         raise UnreadableFile(f"{path} holds no entries")
     scale = choose_scale(options.scale, are_interactions=options.kind is INTERACTIONS)
-    duplicates: Merging = options.duplicates
-    if options.kind is INTERACTIONS:
-        duplicates = "sum"
-    return EntryFile(ObservedMatrix.from_sparse(matrix, scale=scale, duplicates=duplicates))
+    return EntryFile(ObservedMatrix.from_sparse(matrix, scale=scale, duplicates=options.duplicates))

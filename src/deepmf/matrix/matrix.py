@@ -22,12 +22,11 @@ from deepmf.matrix.sorting import (
     ByColumn,
     ByRow,
     Duplicates,
-    Merging,
     SortedEntries,
-    check_duplicates,
     check_finite,
     check_on_scale,
     choose_index,
+    choose_merging,
     compact,
     number_within,
     sort_entries,
@@ -99,7 +98,7 @@ class ObservedMatrix:
         values: Iterable[float],
         scale: Scale | None = None,
         *,
-        duplicates: Merging = "error",
+        duplicates: Duplicates = "error",
         row_labels: Iterable[Any] | None = None,
         column_labels: Iterable[Any] | None = None,
         times: Iterable[Any] | None = None,
@@ -188,7 +187,6 @@ class ObservedMatrix:
             columns,
             to_numbers(counts, noun="count"),
             Scale.interactions(),
-            duplicates="sum",
             row_labels=row_labels,
             column_labels=column_labels,
             times=times,
@@ -239,9 +237,7 @@ class ObservedMatrix:
         values = np.ones(row_of.size)
         scale = Scale.interactions()
         form = PLAIN._replace(value=COUNT)
-        return cls.from_positions(
-            rows, columns, values, scale=scale, duplicates="sum", form=form, extras=extras
-        )
+        return cls.from_positions(rows, columns, values, scale=scale, form=form, extras=extras)
 
     @classmethod
     def from_array(
@@ -272,7 +268,7 @@ class ObservedMatrix:
         matrix: Any,
         scale: Scale | None = None,
         *,
-        duplicates: Merging = "error",
+        duplicates: Duplicates = "error",
         row_labels: Iterable[Any] | None = None,
         column_labels: Iterable[Any] | None = None,
     ) -> ObservedMatrix:
@@ -339,7 +335,7 @@ class ObservedMatrix:
             entries.columns,
             entries.numbers,
             scale=choose_scale(scale, are_interactions=entries.are_interactions),
-            duplicates="sum" if entries.are_interactions and duplicates == "error" else duplicates,
+            duplicates=duplicates,
             form=entries.form,
             extras=entries.extras,
         )
@@ -381,19 +377,19 @@ class ObservedMatrix:
         values: ValueArray,
         *,
         scale: Scale | None = None,
-        duplicates: Merging = "error",
+        duplicates: Duplicates = "error",
         form: TableForm = PLAIN,
         extras: Extras = PLAIN_EXTRAS,
     ) -> ObservedMatrix:
         """Build a matrix from the labels of both axes and the positions of each entry among
         them."""
         check_scale(scale)
-        check_duplicates(duplicates, scale)
+        merging = choose_merging(duplicates, scale)
         check_finite(rows, columns, values)
         if scale is not None:
             check_on_scale(rows, columns, values, scale)
         entries = sort_entries(
-            rows, columns, values, scale=scale, duplicates=duplicates, extras=extras
+            rows, columns, values, scale=scale, duplicates=merging, extras=extras
         )
         return cls._from_sorted(rows.labels, columns.labels, entries, form)
 

@@ -62,16 +62,16 @@ class SortedEntries(NamedTuple):
 # Checks
 
 
-def check_duplicates(duplicates: str, scale: Scale | None = None) -> None:
-    """Raise an error unless `duplicates` is a legal value; interactions are counted, and values are
-    not."""
-    if scale is not None and scale.is_interactions:
-        if duplicates not in ("error", "sum"):
-            raise BadSetting(
-                f"repeated interactions are counted; duplicates={duplicates!r} is for values"
-            )
-    else:
-        check_choice("duplicates", duplicates, get_args(Duplicates))
+def choose_merging(duplicates: Duplicates, scale: Scale | None) -> Merging:
+    """Return what becomes of repeated entries: interactions are counted."""
+    check_choice("duplicates", duplicates, get_args(Duplicates))
+    if scale is None or not scale.is_interactions:
+        return duplicates
+    if duplicates != "error":
+        raise BadSetting(
+            f"repeated interactions are counted; duplicates={duplicates!r} is for values"
+        )
+    return "sum"
 
 
 def check_finite(rows: Labelled, columns: Labelled, values: ValueArray) -> None:
