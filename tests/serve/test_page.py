@@ -202,6 +202,8 @@ def test_rated_kept_and_forgotten(
     assert bob.card(0, "best").locator(".number").inner_text() < best_for_ann
     assert bob.card(0, "best").locator(".basis").inner_text() == "from 1 entry"
     assert ann.card(0, "best").locator(".basis").inner_text() == "from 2 entries"
+    fits = "element => element.scrollWidth <= element.clientWidth"
+    assert ann.card(0, "best").locator(".value").evaluate(fits)
     rated = ann.rate(0, 4, inside="best")
     changed = ann.best(without=rated)
     assert changed != first
