@@ -79,6 +79,7 @@ bench-start: $(READY)
 bench-fields: $(READY)
 	$(BIN)/python benchmarks/fields.py | tee -a results/fields.jsonl
 	$(BIN)/python benchmarks/fields.py --model BayesianMF | tee -a results/fields.jsonl
+	$(BIN)/python benchmarks/fields.py sensors genotypes --model DMFImputer | tee -a results/fields.jsonl
 
 # Other libraries, each in an environment of its own, on the same splits: hours. make peers OPTIONS=--quick takes minutes.
 peers: $(READY)

@@ -81,6 +81,8 @@ def list_genotypes() -> Iterator[Task]:
 
 def measure(task: Task, name: str, settings: dict[str, Any]) -> dict[str, Any]:
     """Fit a model to a task; return its errors and what it used."""
+    if name == "DMFImputer":
+        return measure_imputer(task, settings)
     rows, columns = np.nonzero(task.observed)
     matrix = ObservedMatrix.from_entries(rows, columns, task.table[rows, columns])
     clock = Clock()
@@ -93,6 +95,28 @@ def measure(task: Task, name: str, settings: dict[str, Any]) -> dict[str, Any]:
     if matrix.scale.levels is not None:
         outcome["right"] = float(np.mean(model.predict_levels(rows, columns) == values))
     return outcome | {"members": model.chosen_.get("members", {})} | seconds
+
+
+def measure_imputer(task: Task, settings: dict[str, Any]) -> dict[str, Any]:
+    """Complete a table, whose rows are in time where its columns have positions; return its
+    errors."""
+    from deepmf.sklearn import DMFImputer
+
+    is_ordered = task.features is not None
+    holes, table, hidden = np.where(task.observed, task.table, np.nan), task.table, task.hidden
+    if is_ordered:
+        holes, table, hidden = holes.T, table.T, hidden.T
+    clock = Clock()
+    imputer = DMFImputer(
+        order=np.arange(len(holes)) if is_ordered else None, random_state=settings["seed"]
+    )
+    completed = imputer.fit_transform(holes)[hidden]
+    seconds, values = clock.read(), table[hidden]
+    outcome: dict[str, Any] = {"task": task.name, "rmse": rmse_error(completed, values)}
+    levels = np.unique(table[task.observed.T if is_ordered else task.observed])
+    if levels.size <= 10:
+        outcome["right"] = float(np.mean(np.rint(completed) == values))
+    return outcome | {"members": imputer.weights_} | seconds
 
 
 class Clock:
@@ -131,8 +155,8 @@ class Interactions(NamedTuple):
 
         Drugs and targets whose pairs are all hidden come after training, by their similarity.
         """
-        observed = np.nonzero(~hidden)
-        matrix = ObservedMatrix.from_entries(*observed, self.table[observed])
+        rows, columns = np.nonzero(~hidden)
+        matrix = ObservedMatrix.from_entries(rows, columns, self.table[rows, columns])
         known, new = {}, {}
         similarities = {"row": self.drugs, "column": self.targets}
         for (axis, similar), is_new in zip(
@@ -174,7 +198,9 @@ def measure_drug_targets(name: str, settings: dict[str, Any]) -> Iterator[dict[s
         yield outcome | {"similarity": float(np.mean(shares)), "fits": N_FOLDS} | clock.read()
 
 
-FIELDS = {
+Measure = Callable[[str, dict[str, Any]], Iterator[dict[str, Any]]]
+
+FIELDS: dict[str, Measure] = {
     "sensors": partial(measure_tables, list_sensors),
     "genotypes": partial(measure_tables, list_genotypes),
     "drug-targets": measure_drug_targets,
@@ -187,7 +213,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("fields", nargs="*", metavar="FIELD", help=", ".join(FIELDS))
-    parser.add_argument("--model", default="OrdinalDMF")
+    parser.add_argument("--model", default="OrdinalDMF", help="or DMFImputer")
     parser.add_argument("--effort", default="normal")
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()

@@ -92,6 +92,7 @@ def block(kind: str, table: str) -> str:
             "recommending_areas": recommending_areas,
             "density": density_table,
             "recommending_latency": ranking_times,
+            "fields": fields_table,
         }
         return f"\n{own[table]()}\n"
     recipes = read_table(table)
@@ -465,6 +466,42 @@ def density_table() -> str:
     return with_footnote(written, records.values())
 
 
+# The metric of a task of `benchmarks/fields.py`, its digits, and what others publish.
+FIELD_TASKS = {
+    "birmingham RM 40%": ("rmse", 1, "BTMF 18.2, BGCP 25.6"),
+    "birmingham RM 60%": ("rmse", 1, "BTMF 25.9, BGCP 27.9"),
+    "birmingham NM 40%": ("rmse", 1, "BTMF 69.5, BGCP 74.3"),
+    "wheat": ("right", 3, "the most frequent level: .751"),
+    "nuclear receptors, pairs": ("area", 3, "mean of the three: .574"),
+    "nuclear receptors, new drugs": ("area", 3, ""),
+    "nuclear receptors, new targets": ("area", 3, ""),
+}
+FIELD_METRICS = {"rmse": "RMSE", "right": "share right", "area": "area under precision and recall"}
+
+
+@functools.cache
+def field_records() -> dict[tuple[str, str], Record]:
+    """Return the latest measurement of each model and task of other fields."""
+    lines = (RESULTS / "fields.jsonl").read_text(encoding="utf-8").splitlines()
+    return {(record["model"], record["task"]): record for record in map(json.loads, lines)}
+
+
+def fields_table() -> str:
+    """Return the figures of other fields beside what others publish."""
+    records = field_records()
+    written = ["| task | OrdinalDMF | BayesianMF | others |", "| --- " * 4 + "|"]
+    for task, (metric, digits, published) in FIELD_TASKS.items():
+        found = [records.get((model, task)) for model in ("OrdinalDMF", "BayesianMF")]
+        if not any(found):
+            continue
+        cells = [
+            f"{record[metric]:.{digits}f}".removeprefix("0") if record else "-" for record in found
+        ]
+        name = f"{task.replace('%', ' %')}, {FIELD_METRICS[metric]}"
+        written.append(f"| {name} | {' | '.join(cells)} | {published} |")
+    return with_footnote(written, records.values())
+
+
 def ranking_times() -> str:
     """Return how long the ten best columns take by value and by relevance: the latest of each
     machine."""
@@ -545,6 +582,9 @@ def figure(asked: str) -> float:
         return float(statistics.mean(record[words[0]]["ndcg"] for record in own))
     if kind == "benchmarks":
         return measurements()[" ".join(words)]
+    if kind == "fields":
+        *task, metric = words
+        return float(field_records()[rest, " ".join(task)][metric])
     share = next(
         (float(word.removesuffix("%")) / 100 for word in words if word.endswith("%")), None
     )
