@@ -32,7 +32,8 @@ def test_the_built_page_shows_its_pictures(page: Path) -> None:
 
 
 def test_the_gallery_is_complete() -> None:
-    assert [page.stem for page in notebook.PAGES] == ["films", "service", "shop", "survey"]
+    names = ["films", "genotypes", "sensors", "service", "shop", "survey"]
+    assert [page.stem for page in notebook.PAGES] == names
 
 
 @pytest.mark.parametrize("page", notebook.PAGES, ids=lambda page: page.stem)
