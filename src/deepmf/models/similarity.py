@@ -17,6 +17,7 @@ F has as many columns as there are rows, or the leading eigenvectors of many row
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
@@ -32,7 +33,7 @@ from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.feature_encoding import SimilarityEncoding
 from deepmf.models.members import Conversion, MemberFit, MemberInputs
-from deepmf.models.neighbours import is_dense
+from deepmf.models.neighbours import LEAST_FALL, is_dense
 from deepmf.scoring.encoders import Encoder
 from deepmf.scoring.factors import OTHER_AXIS, Factors, unpack_latents
 from deepmf.scoring.latents import Latents
@@ -303,32 +304,33 @@ class KernelRidge(NamedTuple):
         return cls(kernels, entries["row"], mean, floor)
 
     def solve(self, penalty: float) -> KernelEncoder:
-        """Return the encoder with the weights of the least squares."""
+        """Return the encoder with the weights of the least squares, by conjugate gradients.
+
+        Were entries spread evenly over the cells, W would be sums / (fullness * L + penalty).
+        """
         rows, columns = (self.kernels[axis].vectors.astype(np.float64) for axis in AXES)
-        cells = self.entries.group_of, self.entries.others
-        noise = penalty / _get_weights(self.entries)
+        cells, weights = (self.entries.group_of, self.entries.others), _get_weights(self.entries)
+        shape = rows.shape[1], columns.shape[1]
+        fullness = weights.size / math.prod(np.unique(places).size for places in cells)
 
-        def weigh(duals: FloatArray) -> FloatArray:
-            table = Sparse((duals, cells), shape=(len(rows), len(columns)))
-            weights: FloatArray = rows.T @ (table @ columns)
-            return weights
+        def add_up(values: FloatArray) -> FloatArray:
+            table = Sparse((weights * values, cells), shape=(len(rows), len(columns)))
+            return np.ravel(rows.T @ (table @ columns))
 
-        def apply(duals: FloatArray) -> FloatArray:
-            products: FloatArray = entry_products(rows @ weigh(duals), columns, *cells)
-            return products + noise * duals
+        def apply(solution: FloatArray) -> FloatArray:
+            factors = rows @ solution.reshape(shape)
+            return add_up(entry_products(factors, columns, *cells)) + penalty * solution
 
-        shape = noise.size, noise.size
-        system = LinearOperator(shape, matvec=apply, dtype=np.float64)
-        duals, _ = cg(system, self.entries.values, rtol=_TOLERANCE, maxiter=_MOST_STEPS)
-        n_known = [np.unique(places).size for places in cells]
-        return KernelEncoder(
-            self.kernels,
-            weigh(duals).astype(np.float32),
-            self.mean,
-            penalty,
-            self.floor,
-            fullness=noise.size / (n_known[0] * n_known[1]),
+        sizes = np.outer(*(self.kernels[axis].sizes.astype(np.float64) for axis in AXES))
+        evenly = 1.0 / (fullness * sizes.ravel() + penalty)
+        system, guess = (
+            LinearOperator((evenly.size, evenly.size), matvec=multiply, dtype=np.float64)
+            for multiply in (apply, evenly.__mul__)
         )
+        sums = add_up(self.entries.values)
+        solution, _ = cg(system, sums, rtol=_TOLERANCE, maxiter=_MOST_STEPS, M=guess)
+        solved = solution.reshape(shape).astype(np.float32)
+        return KernelEncoder(self.kernels, solved, self.mean, penalty, self.floor, fullness)
 
 
 class SimilarityMember:
@@ -384,12 +386,10 @@ class RidgeOption(NamedTuple):
 
 def _choose_ridge(seen: EntryStore, held_out: HeldOut) -> RidgeOption:
     """Return the option that predicts held-out entries best: of few entries, by turns."""
-    lowest = float(seen.train.values.min())
-    floors = [np.nan]
-    if seen.train.values.max() > lowest and not all(
-        _say_something(_get_entries(seen, axis), lowest).all() for axis in AXES
-    ):
-        floors.append(lowest)
+    lowest, floors = float(seen.train.values.min()), [np.nan]
+    says = [_say_something(_get_entries(seen, axis), lowest) for axis in AXES]
+    if says[0].any() and not np.concatenate(says).all():
+        floors = [lowest, np.nan]  # mostly, such rows were not looked at
     options = [RidgeOption(floor, penalty) for floor in floors for penalty in _PENALTIES]
     errors: dict[RidgeOption, list[FloatArray]] = {option: [] for option in options}
     for store, hidden in list(_hold_out(seen)) or [(seen, held_out)]:
@@ -398,7 +398,8 @@ def _choose_ridge(seen: EntryStore, held_out: HeldOut) -> RidgeOption:
             factors = ridges[option.floor].solve(option.penalty).encode_all()
             predicted = factors.score_pairs(hidden.rows, hidden.columns).location
             errors[option].append(np.square(predicted - hidden.values))
-    return choose(options, lambda option: np.concatenate(errors[option])).candidate
+    losses = {option: np.concatenate(parts) for option, parts in errors.items()}
+    return choose(options, losses.__getitem__, at_least=LEAST_FALL).candidate
 
 
 def _hold_out(seen: EntryStore) -> Iterator[tuple[EntryStore, HeldOut]]:
