@@ -123,6 +123,24 @@ def test_entries_of_a_new_row_say_more_than_its_similarity() -> None:
     assert errors[1] < 1.05 * errors[0]
 
 
+def test_what_is_new_on_both_sides_is_predicted_by_both_similarities() -> None:
+    table, rows, columns = make_table(80, 60, seed=6)
+    store = gather(table[10:, 10:], np.ones((70, 50)), compare(rows[10:]), compare(columns[10:]))
+    factors = KernelRidge.of(store, np.nan).solve(0.1).encode_all()
+    nothing = AxisEntries(np.zeros(11, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0))
+    for axis, features, points in (
+        ("row", store.row_features, rows),
+        ("column", store.column_features, columns),
+    ):
+        assert features is not None
+        to_known = compare(points[:10], points[10:])
+        new = Features.from_similarity(range(100, 110), to_known, to=range(len(points) - 10))
+        vectors = new.encode(features.encoding)
+        factors = factors.fold_in(axis, nothing._replace(features=vectors))  # type: ignore[arg-type]
+    predicted = factors.score_block(np.arange(10), np.arange(10))
+    assert np.corrcoef(predicted.ravel(), table[:10, :10].ravel())[0, 1] > 0.6
+
+
 def test_rows_that_have_the_lowest_value_alone_count_as_empty_where_told() -> None:
     table = np.kron(np.eye(2), np.ones((4, 3)))
     table[0] = 0.0
@@ -193,7 +211,10 @@ def test_what_is_stored_predicts_the_same_and_says_why(
     guest = again.fold_in(features={"similarity": {"drug 9": 1.0}})
     (reason,) = guest.explain(int(np.argmax(np.abs(table[9])))).features
     assert (reason.name, reason.value) == ("similarity", "drug 9")
-    assert reason.effect * (table[9] @ table[9] > 0) != 0
+    assert reason.effect != 0
+    wider = again.extend(ObservedMatrix.from_entries(["drug 5"], [99], [1.0], scale=model.scale_))
+    values = wider.fold_in([0, 99], [1.0, 2.0]).predict([1, 99])
+    assert np.isfinite(values).all()
 
 
 @pytest.mark.slow

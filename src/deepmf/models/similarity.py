@@ -38,7 +38,7 @@ from deepmf.scoring.encoders import Encoder
 from deepmf.scoring.factors import OTHER_AXIS, Factors, unpack_latents
 from deepmf.scoring.latents import Latents
 from deepmf.storage.model_file import Packed, Tensors
-from deepmf.storage.parts import Form, Part, not_negative, positions_of, positive
+from deepmf.storage.parts import Check, Form, Part, not_negative, positions_of, positive
 from deepmf.training.holdout import HeldOut, choose
 
 Sparse: TypeAlias = scipy.sparse.csr_array
@@ -69,6 +69,9 @@ _USUAL_SHARE = 0.9
 
 # Few entries are held out by turns: how many these are, how often, and one in how many.
 _FEW_ENTRIES, _N_TURNS, _ONE_IN = 20_000, 5, 5
+
+# Rows that have the lowest value alone can be left out where so many entries have another one.
+_FEWEST_ABOVE = 20
 
 # Least squares are solved up to this relative residual, in at most so many steps.
 _TOLERANCE, _MOST_STEPS = 1e-5, 200
@@ -217,6 +220,7 @@ class KernelEncoder(Encoder):
         return Factors(latents["row"], latents["column"], self, 1)
 
     def encode(self, axis: Axis, entries: AxisEntries, others: Latents) -> LatentArray:
+        entries = entries.below(len(self.kernels[OTHER_AXIS[axis]].vectors))
         entries = entries.select(_say_something(entries, self.floor)[entries.group_of])
         entries = entries._replace(values=entries.values - self.mean)
         vectors = self.kernels[axis].encode(entries)
@@ -264,9 +268,12 @@ class KernelEncoder(Encoder):
         return _ENCODER.pack(self, floor=floor, row=described["row"], column=described["column"])
 
 
+_not_empty = Check("not be empty", lambda found, _: found.size > 0)
+
+
 def _declare_kernel(axis: Axis) -> Part:
     form = Form(
-        Part("compared", "int64", ("compared",), positions_of(f"{axis}s")),
+        Part("compared", "int64", ("compared",), positions_of(f"{axis}s"), _not_empty),
         Part("basis", "float32", ("compared", f"{axis}_size")),
         Part("sizes", "float32", (f"{axis}_size",), not_negative),
     )
@@ -388,7 +395,8 @@ def _choose_ridge(seen: EntryStore, held_out: HeldOut) -> RidgeOption:
     """Return the option that predicts held-out entries best: of few entries, by turns."""
     lowest, floors = float(seen.train.values.min()), [np.nan]
     says = [_say_something(_get_entries(seen, axis), lowest) for axis in AXES]
-    if says[0].any() and not np.concatenate(says).all():
+    n_above = np.count_nonzero(seen.train.values != lowest)
+    if n_above >= _FEWEST_ABOVE and not np.concatenate(says).all():
         floors = [lowest, np.nan]  # mostly, such rows were not looked at
     options = [RidgeOption(floor, penalty) for floor in floors for penalty in _PENALTIES]
     errors: dict[RidgeOption, list[FloatArray]] = {option: [] for option in options}
@@ -422,7 +430,7 @@ def _gather(store: EntryStore, floor: float) -> tuple[float, dict[Axis, AxisEntr
     for axis, entries in whole.items():
         both = says[axis][entries.group_of] & says[OTHER_AXIS[axis]][entries.others]
         known[axis] = entries.select(both)
-    mean = float(known["row"].values.mean())
+    mean = float(known["row"].values.sum() / max(known["row"].values.size, 1))
     return mean, {
         axis: entries._replace(values=entries.values - mean) for axis, entries in known.items()
     }
