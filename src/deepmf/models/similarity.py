@@ -33,7 +33,7 @@ from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.feature_encoding import SimilarityEncoding
 from deepmf.models.members import Conversion, MemberFit, MemberInputs
-from deepmf.models.neighbours import LEAST_FALL, is_dense
+from deepmf.models.neighbours import is_dense
 from deepmf.scoring.encoders import Encoder
 from deepmf.scoring.factors import OTHER_AXIS, Factors, unpack_latents
 from deepmf.scoring.latents import Latents
@@ -72,6 +72,9 @@ _FEW_ENTRIES, _N_TURNS, _ONE_IN = 20_000, 5, 5
 
 # Rows that have the lowest value alone can be left out where so many entries have another one.
 _FEWEST_ABOVE = 20
+
+# The usual option changes where that lowers the squared error by so many standard errors.
+_LEAST_FALL = 1.0
 
 # Least squares are solved up to this relative residual, in at most so many steps.
 _TOLERANCE, _MOST_STEPS = 1e-5, 200
@@ -407,7 +410,7 @@ def _choose_ridge(seen: EntryStore, held_out: HeldOut) -> RidgeOption:
             predicted = factors.score_pairs(hidden.rows, hidden.columns).location
             errors[option].append(np.square(predicted - hidden.values))
     losses = {option: np.concatenate(parts) for option, parts in errors.items()}
-    return choose(options, losses.__getitem__, at_least=LEAST_FALL).candidate
+    return choose(options, losses.__getitem__, at_least=_LEAST_FALL).candidate
 
 
 def _hold_out(seen: EntryStore) -> Iterator[tuple[EntryStore, HeldOut]]:
