@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from deepmf.linalg.largest import find_largest, find_largest_on_device
+from deepmf.linalg.largest import find_largest
 
 DICE = np.random.default_rng(0)
 
@@ -15,7 +15,7 @@ def test_places_are_those_of_a_stable_sort(n: int, n_values: int) -> None:
     keys = DICE.integers(0, n_values, (50, 12)).astype(np.float32)
     expected = np.argsort(-keys, axis=1, kind="stable")[:, :n]
     np.testing.assert_array_equal(find_largest(keys, n), expected)
-    found = find_largest_on_device(torch.from_numpy(keys), n)
+    found = find_largest(torch.from_numpy(keys), n)
     np.testing.assert_array_equal(found.numpy(), expected)
 
 
@@ -36,5 +36,5 @@ def test_nothing_is_found_among_nothing() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_gpu_finds_the_same_places() -> None:
     keys = DICE.integers(0, 4, (50, 30)).astype(np.float32)
-    found = find_largest_on_device(torch.from_numpy(keys).cuda(), 9).cpu().numpy()
+    found = find_largest(torch.from_numpy(keys).cuda(), 9).cpu().numpy()
     np.testing.assert_array_equal(found, find_largest(keys, 9))

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
-from deepmf.matrix.arrays import Array, IndexArray
-
-if TYPE_CHECKING:
-    import torch
+from deepmf.matrix.library import find_library
 
 
-def find_largest(keys: Array, n: int) -> IndexArray:
+def find_largest(keys: Any, n: int) -> Any:
     """Return the places (rows, n) of the n largest keys of each row, or of all: largest first, and
     of equal keys the earliest.
 
@@ -20,32 +17,18 @@ def find_largest(keys: Array, n: int) -> IndexArray:
     array([[1, 3],
            [0, 1]])
     """
-    n = min(n, keys.shape[1])
+    library, n = find_library(keys), min(n, keys.shape[1])
     if n == 0:
-        return np.empty((len(keys), 0), dtype=np.int64)
-    places = np.sort(np.argpartition(-keys, n - 1, axis=1)[:, :n], axis=1)
-    largest = np.take_along_axis(keys, places, axis=1)
-    order = np.argsort(-largest, axis=1, kind="stable")
-    places = np.take_along_axis(places, order, axis=1)
-    smallest = largest.min(axis=1, keepdims=True)
+        return library.empty((len(keys), 0), dtype=library.int64)
+    if isinstance(keys, np.ndarray):
+        places = np.sort(np.argpartition(-keys, n - 1, axis=1)[:, :n], axis=1)
+    else:
+        places = keys.topk(n).indices.sort(dim=1).values
+    lines = library.arange(len(keys), device=keys.device)[:, None]
+    places = places[lines, library.argsort(-keys[lines, places], stable=True)]
+    smallest = keys[lines, places[:, -1:]]
     # of several keys equal to the n-th, a partition takes any
-    is_tied = np.count_nonzero(keys >= smallest, axis=1) > n
-    is_tied &= smallest[:, 0] > -np.inf
-    places[is_tied] = np.argsort(-keys[is_tied], axis=1, kind="stable")[:, :n]
-    return places
-
-
-def find_largest_on_device(keys: torch.Tensor, n: int) -> torch.Tensor:
-    """Return the same of a tensor, on its device."""
-    import torch
-
-    if not keys.is_cuda:
-        return torch.from_numpy(find_largest(keys.numpy(), n))
-    n = min(n, keys.shape[1])
-    places = keys.topk(n).indices.sort(dim=1).values
-    largest, order = keys.gather(1, places).sort(dim=1, descending=True, stable=True)
-    places, smallest = places.gather(1, order), largest[:, -1:]
-    is_tied = ((keys >= smallest).sum(dim=1) > n) & (smallest[:, 0] > -torch.inf)
-    if bool(is_tied.any()):
-        places[is_tied] = keys[is_tied].sort(dim=1, descending=True, stable=True).indices[:, :n]
+    is_tied = ((keys >= smallest).sum(1) > n) & (smallest[:, 0] > -np.inf)
+    if is_tied.any():
+        places[is_tied] = library.argsort(-keys[is_tied], stable=True)[:, :n]
     return places

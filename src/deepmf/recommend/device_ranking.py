@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from deepmf.errors import BadSetting
-from deepmf.linalg.largest import find_largest_on_device
+from deepmf.linalg.largest import find_largest
 from deepmf.matrix.arrays import Array, FloatArray, IndexArray
 from deepmf.recommend.column_choice import BestColumns, Omitted
 from deepmf.recommend.next_ridge import NextRidge
@@ -97,7 +97,7 @@ class DeviceColumns:
                     keys = keys + liking_weight * log_liked
         keys[self._send(omitted.lines), self._send(omitted.places)] = -torch.inf
         keys[:, self._send(omitted.everywhere)] = -torch.inf
-        best = find_largest_on_device(keys, n)
+        best = find_largest(keys, n)
         at_best = None if scores is None else scores.gather(1, best).cpu().numpy()
         tensors = keys.gather(1, best), best, products.gather(1, best)
         largest, of_best, of_products = (tensor.cpu().numpy() for tensor in tensors)
