@@ -1,8 +1,7 @@
-"""Write deploy/requirements.txt: what the service needs without torch, pinned as in
-constraints.txt.
+"""Write deploy/requirements.txt: what the service needs, pinned as in constraints.txt.
 
-Only fits of networks need torch; every saved model is served without it. The list is that of the
-installed packages:
+Only fits of networks need torch, and only reports need matplotlib; every saved model is served
+without them. The list is that of the installed packages:
 
     python tools/slim_requirements.py
 """
@@ -15,7 +14,7 @@ from packaging.requirements import Requirement
 from packaging.utils import NormalizedName, canonicalize_name
 
 ROOT = Path(__file__).parents[1]
-LEFT_OUT = {"torch"}
+LEFT_OUT = {"torch", "matplotlib"}
 
 
 def collect(name: str, extras: frozenset[str], found: set[NormalizedName]) -> None:
@@ -45,7 +44,7 @@ def list_requirements() -> list[str]:
 
 def main() -> None:
     """Write the list."""
-    head = "# The service without torch: written by tools/slim_requirements.py\n"
+    head = "# The service without torch and matplotlib: written by tools/slim_requirements.py\n"
     path = ROOT / "deploy" / "requirements.txt"
     path.write_text(head + "\n".join(list_requirements()) + "\n", encoding="utf-8")
 

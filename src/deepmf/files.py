@@ -270,6 +270,9 @@ class OnDemand:
 if TYPE_CHECKING:
     import narwhals as narwhals
     import polars as polars
+    from scipy import special as special
 else:
     polars = OnDemand("polars", "frames and files of entries need polars")
     narwhals = OnDemand("narwhals", "frames need narwhals")
+    # a third of the time of `from deepmf import ALS`
+    special = OnDemand("scipy.special", "distributions need scipy")

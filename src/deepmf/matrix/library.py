@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.special import expit
 
+from deepmf.files import special
 from deepmf.matrix.arrays import Array
 
 # The length by which a shorter vector is divided.
@@ -44,7 +44,7 @@ def to_double(numbers: Any) -> Any:
 
 def sigmoid(numbers: Any) -> Any:
     """Return 1 / (1 + exp(-x)) of numbers."""
-    return expit(numbers) if isinstance(numbers, np.ndarray) else numbers.sigmoid()
+    return special.expit(numbers) if isinstance(numbers, np.ndarray) else numbers.sigmoid()
 
 
 def softplus(numbers: Any) -> Any:

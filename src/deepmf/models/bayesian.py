@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-import scipy.special
 
 from deepmf.errors import BadSetting, check_count
+from deepmf.files import special
 from deepmf.linalg.backend import Backend
 from deepmf.matrix.arrays import AnyArray, FloatArray, IndexArray, LatentArray
 from deepmf.matrix.entries import EntryStore
@@ -478,7 +478,7 @@ class BayesianMF(Recommends, Model):
         learned = readout.distribution(scores.location, scores.fields)
         trusted = predictor.trust(learned, pairs.rows, pairs.columns)
         deviations = combine_spreads(readout.noise, scores.fields)
-        shares = scipy.special.ndtr((draws - scores.location) / deviations)
+        shares = special.ndtr((draws - scores.location) / deviations)
         return np.stack([trusted.sample(share, self.scale_) for share in shares])
 
     def _draw_columns(

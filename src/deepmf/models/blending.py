@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import expit
 
+from deepmf.files import special
 from deepmf.matrix.arrays import Array, FloatArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.matrix import ObservedMatrix
@@ -173,7 +173,7 @@ class HeldOutValues(NamedTuple):
     def square_errors(self, logits: LatentArray) -> FloatArray:
         """Return the squared errors (entries,) of expected values by logits (entries,
         cutpoints)."""
-        expected = self.support[0] + expit(logits) @ np.diff(self.support)
+        expected = self.support[0] + special.expit(logits) @ np.diff(self.support)
         errors: FloatArray = np.square(expected - self.values)
         return errors
 
@@ -231,7 +231,7 @@ class HeldOutValues(NamedTuple):
             sample = np.random.default_rng(0).choice(values.size, _MOST_PLACED, replace=False)
             locations, values = locations[sample], values[sample]
         n_above = (values[:, None] > self.boundaries).sum(axis=0)
-        return place_cutpoints(expit, locations, np.ones(values.size), n_above)
+        return place_cutpoints(special.expit, locations, np.ones(values.size), n_above)
 
 
 def find_own_link(fit: MemberFit, boundaries: FloatArray) -> Link:

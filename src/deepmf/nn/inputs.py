@@ -168,20 +168,20 @@ def apply_mask(batch: Batch, visible: Tensor) -> Batch:
     vectors."""
     if not isinstance(batch, SparseBatch):
         return torch.where(visible, batch, float("nan"))
-    kept = visible.nonzero().squeeze(1)
-    starts = torch.searchsorted(kept, batch.starts)
+    places = visible.nonzero().squeeze(1)
+    starts = torch.searchsorted(places, batch.starts)
     return SparseBatch(
-        batch.indices.index_select(0, kept), starts, batch.weights.index_select(0, kept)
+        batch.indices.index_select(0, places), starts, batch.weights.index_select(0, places)
     )
 
 
 def _make_sparse_channels(
     batch: SparseBatch, n_inputs: int, sum_over_ranks: SumOverRanks
 ) -> Channels:
-    here = batch.starts.diff()
+    n_entries = batch.starts.diff()  # on this rank
     sums = torch.segment_reduce(batch.weights, "sum", offsets=batch.starts)
-    sums, counts = sum_over_ranks(torch.stack([sums, here.to(sums.dtype)]))
-    scale = torch.repeat_interleave(counts.clamp(min=1).rsqrt(), here)
+    sums, counts = sum_over_ranks(torch.stack([sums, n_entries.to(sums.dtype)]))
+    scale = torch.repeat_interleave(counts.clamp(min=1).rsqrt(), n_entries)
     indices = torch.stack([batch.indices, batch.indices + n_inputs], dim=1).flatten()
     weights = torch.stack([batch.weights * scale, scale], dim=1).flatten()
     return Channels(

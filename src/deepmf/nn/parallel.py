@@ -64,9 +64,10 @@ class SpreadNetwork:
 
     def average_gradients(self) -> None:
         """Give every rank the mean gradients of the weights that all of them have."""
-        named = self._network.named_parameters()
         gradients = [
-            each.grad for name, each in named if name not in self.divided and each.grad is not None
+            weight.grad
+            for name, weight in self._network.named_parameters()
+            if name not in self.divided and weight.grad is not None
         ]
         flat = (
             self._ranks.sum_(torch.cat([gradient.flatten() for gradient in gradients]))
@@ -115,10 +116,10 @@ class TableShard(SparseLinear):
 
     def _select_own_lines(self, batch: Batch) -> Batch:
         n_inputs, n_channels = self._division
-        own = self._ranks.find_lines(n_inputs)
+        lines = self._ranks.find_lines(n_inputs)
         if not isinstance(batch, SparseBatch):
-            return batch.reshape(len(batch), n_channels, n_inputs)[..., own].flatten(1)
+            return batch.reshape(len(batch), n_channels, n_inputs)[..., lines].flatten(1)
         # the second channel follows the lines that are missing in the first
         in_second = batch.indices >= n_inputs
-        missing = n_inputs - (own.stop - own.start)
-        return batch._replace(indices=batch.indices - own.start - missing * in_second)
+        n_missing = n_inputs - (lines.stop - lines.start)
+        return batch._replace(indices=batch.indices - lines.start - n_missing * in_second)

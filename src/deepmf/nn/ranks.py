@@ -41,15 +41,15 @@ class Ranks:
 
     def find_lines(self, n_lines: int) -> slice:
         """Return the slice of `n_lines` lines that belongs to this rank; it may be empty."""
-        each = self._count_lines(n_lines)
-        return slice(min(self.index * each, n_lines), min((self.index + 1) * each, n_lines))
+        size = self._count_lines(n_lines)
+        return slice(min(self.index * size, n_lines), min((self.index + 1) * size, n_lines))
 
     def gather(self, share: Tensor, n_lines: int) -> Tensor:
         """Return the lines of all ranks."""
-        each = self._count_lines(n_lines)
-        padded = share.new_zeros(each, *share.shape[1:])
+        size = self._count_lines(n_lines)
+        padded = share.new_zeros(size, *share.shape[1:])
         padded[: len(share)] = share
-        lines = share.new_empty(self.size * each, *share.shape[1:])
+        lines = share.new_empty(self.size * size, *share.shape[1:])
         # The name of the collective up to torch 2.12 is the second one.
         collect = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
         with report_lost_ranks():
@@ -93,10 +93,10 @@ class Ranks:
 
     def collect(self, item: Any) -> list[Any]:
         """Return the objects of all ranks."""
-        found: list[Any] = [None] * self.size
+        items: list[Any] = [None] * self.size
         with report_lost_ranks():
-            dist.all_gather_object(found, item)
-        return found
+            dist.all_gather_object(items, item)
+        return items
 
     def _count_lines(self, n_lines: int) -> int:
         return -(-n_lines // self.size)

@@ -23,8 +23,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy.special import logsumexp
 
+from deepmf.files import special
 from deepmf.matrix.arrays import Array, FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import ChangedStore, EntryStore, ForgetPlan
@@ -172,7 +172,7 @@ class NextRidge(SteadyPart):
                     weight / deviation * model.find_effects(latest, column)
                 )
         without = keys[column] - self.sharpness * (of_entries + directed)
-        odds = np.exp(np.append(without, keys[column]) - logsumexp(np.delete(keys, column)))
+        odds = np.exp(np.append(without, keys[column]) - special.logsumexp(np.delete(keys, column)))
         chances = odds / (1.0 + odds)
         return chances[-1] - chances[:-1], float(chances[-1])
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from scipy.special import log_expit
 
+from deepmf.files import special
 from deepmf.matrix.arrays import Array, FloatArray, IndexArray, LatentArray, Numbers
 from deepmf.matrix.entries import ChangedStore, EntryStore, ForgetPlan
 from deepmf.matrix.extras import NO_TIME, Extras, TimeArray
@@ -145,7 +145,7 @@ class Presence(SteadyPart):
         log_odds = self.find_log_odds(scores, offsets)
         if not isinstance(log_odds, np.ndarray):
             return find_library(log_odds).nn.functional.logsigmoid(log_odds)  # type: ignore[no-any-return]
-        log_probabilities: Numbers = log_expit(log_odds)
+        log_probabilities: Numbers = special.log_expit(log_odds)
         return log_probabilities
 
     def score_of(self, log_probability: Array, offsets: Array) -> Array:

@@ -22,9 +22,9 @@ from functools import cached_property
 from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
-from scipy.special import logsumexp, ndtr
 
 from deepmf.errors import BadSetting, Hint
+from deepmf.files import special
 from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
@@ -118,7 +118,7 @@ class Relevance:
             keys[encoded.are_empty] = np.broadcast_to(np.log(self.find_recent()), keys.shape)[
                 encoded.are_empty
             ]
-            encoded.log_next = keys - logsumexp(keys, axis=1, keepdims=True)
+            encoded.log_next = keys - special.logsumexp(keys, axis=1, keepdims=True)
         return encoded.log_next
 
     def log_liked_block(self, rows: IndexArray, columns: Positions) -> Array:
@@ -306,7 +306,7 @@ class Ranker:
             ends = readout.as_chosen.lower_ends(relevance.repeat_threshold(lines.size))
             if predicted is None:
                 units = readout.as_chosen.units(self.predictor.score_pairs(*pairs))
-                liked = ndtr(
+                liked = special.ndtr(
                     (self.predictor.move(units, *pairs) - ends) / relevance.presence.spread
                 )
             else:

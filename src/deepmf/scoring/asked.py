@@ -25,8 +25,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from scipy.special import expit, logit
 
+from deepmf.files import special
 from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import PlacedEntries
 from deepmf.matrix.entries import ChangedStore, EntryStore, ForgetPlan
@@ -126,7 +126,7 @@ class Odds(NamedTuple):
     def apply(self, learned: PredictiveDistribution) -> PredictiveDistribution:
         """Return distributions for any cell."""
         odds = self.sharpness * _read_odds(learned) + self.offsets
-        exceedance = np.minimum.accumulate(expit(odds), axis=1)
+        exceedance = np.minimum.accumulate(special.expit(odds), axis=1)
         return CalibratedDistribution(learned.support, learned.boundaries, exceedance, self.targets)
 
     @classmethod
@@ -154,7 +154,7 @@ class Odds(NamedTuple):
         def measure_loss(change: FloatArray) -> tuple[float, FloatArray]:
             odds = change[0] * learned_odds + change[1:]
             moved = change - usual
-            missing = is_above - expit(odds)
+            missing = is_above - special.expit(odds)
             pull = prior @ moved
             loss = np.logaddexp(0.0, odds).sum() - (is_above * odds).sum() + moved @ pull / 2.0
             return loss, pull - np.append((missing * learned_odds).sum(), missing.sum(axis=0))
@@ -182,8 +182,8 @@ def _make_prior(learned_odds: FloatArray) -> FloatArray:
 
 
 def _read_odds(learned: PredictiveDistribution) -> FloatArray:
-    least = expit(-_MOST_LOG_ODDS)
-    odds: FloatArray = logit(np.clip(learned.exceedance, least, 1.0 - least))
+    least = special.expit(-_MOST_LOG_ODDS)
+    odds: FloatArray = special.logit(np.clip(learned.exceedance, least, 1.0 - least))
     return odds
 
 

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import expit, log_expit
 
+from deepmf.files import special
 from deepmf.matrix.arrays import Array, FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
@@ -128,7 +128,7 @@ class OddsChange(NamedTuple):
         stays so."""
         with np.errstate(divide="ignore"):
             odds = log_chances - np.log(-np.expm1(log_chances))
-        changed: Array = log_expit(self.apply(odds))
+        changed: Array = special.log_expit(self.apply(odds))
         return changed
 
 
@@ -171,7 +171,7 @@ class Confidence:
         is_changed = np.any((change.excess != 0) | (change.pooled != 0), axis=1)
         some = OddsChange(change.excess[is_changed], change.pooled[is_changed])
         exceedance = learned.exceedance.copy()
-        exceedance[is_changed] = expit(some.apply(find_odds(exceedance[is_changed])))
+        exceedance[is_changed] = special.expit(some.apply(find_odds(exceedance[is_changed])))
         trusted = replace(learned, exceedance=exceedance)
         reach = self._find_reach(rows, columns)
         return trusted.with_coverages(

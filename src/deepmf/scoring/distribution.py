@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
 import numpy as np
-from scipy.special import expit, logit
 
 from deepmf.errors import BadSetting, show_value
+from deepmf.files import special
 from deepmf.matrix.arrays import Array, FloatArray, IndexArray, SingleArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.matrix import ObservedMatrix
@@ -159,7 +159,7 @@ class Frequencies(NamedTuple):
 
 def find_odds(exceedance: FloatArray) -> FloatArray:
     """Return the log-odds of probabilities."""
-    odds: FloatArray = logit(np.clip(exceedance, _LEAST_CHANCE, 1.0 - _LEAST_CHANCE))
+    odds: FloatArray = special.logit(np.clip(exceedance, _LEAST_CHANCE, 1.0 - _LEAST_CHANCE))
     return odds
 
 
@@ -203,7 +203,7 @@ class PredictiveDistribution:
         squares = probabilities @ (np.square(self.support) + within)
         known = np.maximum(squares - np.square(probabilities @ self.support), 1e-12 * squares)
         factors = np.sqrt(1.0 + variances / known)[:, None]
-        return replace(self, exceedance=expit(find_odds(self.exceedance) / factors))
+        return replace(self, exceedance=special.expit(find_odds(self.exceedance) / factors))
 
     def best(self, metric: str) -> FloatArray:
         """Return the most probable value ("accuracy"), or the median ("mae")."""
@@ -224,7 +224,7 @@ class PredictiveDistribution:
         if moved_pairs.size == 0 or self.support.size == 1:
             return self
         gaps = np.diff(self.support)
-        odds = logit(np.clip(self.exceedance[moved_pairs], 1e-12, 1.0 - 1e-12))
+        odds = special.logit(np.clip(self.exceedance[moved_pairs], 1e-12, 1.0 - 1e-12))
         means, width = self.exceedance[moved_pairs] @ gaps, gaps.sum()  # above the first value
         target_means = np.clip(
             means + amounts[moved_pairs],
@@ -236,13 +236,13 @@ class PredictiveDistribution:
         )
         # of Newton, or of bisection where that would leave the interval
         for _ in range(_SHIFT_STEPS):
-            chances = expit(odds + steps[:, None])
+            chances = special.expit(odds + steps[:, None])
             missing = target_means - chances @ gaps
             low, high = np.where(missing > 0, steps, low), np.where(missing < 0, steps, high)
             newton = steps + missing / np.maximum((chances * (1.0 - chances)) @ gaps, 1e-300)
             steps = np.where((newton >= low) & (newton <= high), newton, (low + high) / 2.0)
         exceedance = self.exceedance.copy()
-        exceedance[moved_pairs] = expit(odds + steps[:, None])
+        exceedance[moved_pairs] = special.expit(odds + steps[:, None])
         return replace(self, exceedance=exceedance)
 
     def exceed(self, thresholds: FloatArray) -> FloatArray:

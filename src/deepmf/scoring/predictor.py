@@ -11,9 +11,9 @@ from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 import numpy as np
-from scipy.special import expit, log_ndtr
 
 from deepmf.errors import BadSetting
+from deepmf.files import special
 from deepmf.matrix.arrays import Array, FloatArray, IndexArray, IndexPair, LatentArray
 from deepmf.matrix.axis_entries import NOTHING, Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
@@ -269,7 +269,7 @@ class BlockPredictor(PairPredictor):
         if not readout.gives_distribution:
             units = readout.units(readout.scores(products, row_fields[:, None]))
             margins = units - readout.lower_ends(thresholds)[:, None]
-            log_chances: Array = log_ndtr(margins / spread)
+            log_chances: Array = special.log_ndtr(margins / spread)
             return log_chances
         if readout.scale.levels is not None:
             learned = readout.log_exceedance(products, row_fields, thresholds)
@@ -379,7 +379,7 @@ def tabulate_expected(
     ends = [cuts[0] - _BEYOND, cuts[-1] + _BEYOND]
     around = (cuts[:, None] + _AROUND).ravel()
     locations = np.unique(np.concatenate([ends, around, (cuts[1:] + cuts[:-1]) / 2.0]))
-    expected = support[0] + expit(locations[:, None] - cuts) @ np.diff(support)
+    expected = support[0] + special.expit(locations[:, None] - cuts) @ np.diff(support)
     is_rising = np.append(True, np.diff(np.maximum.accumulate(expected)) > 0)
     return expected[is_rising], locations[is_rising]
 

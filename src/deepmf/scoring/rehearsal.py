@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import expit
 
+from deepmf.files import special
 from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, IndexPair, SingleArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
@@ -202,7 +202,7 @@ def _regress(
     prior, weights = (precision + _LEAST_PRECISION) * np.eye(n_features), usual
     known_odds = np.broadcast_to(0.0 if offsets is None else offsets, are_above.shape)
     for _ in range(_STEPS):
-        chances = expit(features @ weights + known_odds.ravel())
+        chances = special.expit(features @ weights + known_odds.ravel())
         slopes = features.T @ (are_above.ravel() - chances) - prior @ (weights - usual)
         information = (features.T * (chances * (1.0 - chances))) @ features + prior
         weights = weights + np.linalg.solve(information, slopes)

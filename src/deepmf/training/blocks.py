@@ -101,17 +101,16 @@ class BlockSource(ABC):
         Each of several ranks may hold only a part of the entries.
         """
         self._ranks = ranks
-        if self._force_dense is None:
-            prefers = prefer_dense(self.matrix, device, half=half)
-            # all ranks take the same steps
-            self.dense = prefers if ranks is None else all(ranks.collect(prefers))
-        else:
+        self.dense = prefer_dense(self.matrix, device, half=half)
+        if ranks is not None:  # all ranks take the same steps
+            self.dense = all(ranks.collect(self.dense))
+        if self._force_dense is not None:
             self.dense = self._force_dense
         if self.dense:
             self._place_dense(device, torch.bfloat16 if half else torch.float32)
         else:
             self._place_sparse(device)
-        self._axes = [SampledAxis(*each, device, generator) for each in self._list_axes()]
+        self._axes = [SampledAxis(*axis, device, generator) for axis in self._list_axes()]
         self._step = torch.zeros((), dtype=torch.int64, device=device)
 
     @abstractmethod
@@ -158,10 +157,8 @@ def prefer_dense(matrix: ObservedMatrix, device: torch.device, *, half: bool) ->
     """Whether dense tables of a matrix are faster on a device and fit into its memory."""
     if device.type != "cuda":
         return matrix.n_entries >= DENSE_SHARE_ON_CPU * matrix.shape[0] * matrix.shape[1]
-    free = count_free_bytes(device)
-    budget = (
-        DENSE_BYTES_ON_GPU if free is None else min(DENSE_BYTES_ON_GPU, DENSE_SHARE_OF_FREE * free)
-    )
+    free = count_free_bytes(device) or math.inf
+    budget = min(DENSE_BYTES_ON_GPU, DENSE_SHARE_OF_FREE * free)
     return count_dense_bytes(matrix, half=half) <= budget
 
 
@@ -438,7 +435,7 @@ class MatrixBlocks(BlockSource):
         return SparseVectors(starts, indices, weights, features=features, all_counts=in_all)
 
     def _features_on(self, device: torch.device) -> list[FeatureBatch | None]:
-        return [make_feature_batch(each, device) for each in self._features]
+        return [make_feature_batch(features, device) for features in self._features]
 
     def _find_observed(
         self, row_ids: Tensor, column_ids: Tensor, rows: Batch

@@ -67,10 +67,10 @@ class Checkpoint:
     def write(self, state: TrainingState) -> None:
         """Replace the stored state, whole or not at all; the first of several ranks writes it."""
         tensors = {}
-        for name, tensor in state.tensors.items():
-            whole = self._gather(name, tensor)
+        for name, share in state.tensors.items():
+            tensor = self._gather(name, share)
             if is_first():  # the others need no memory for whole tensors
-                tensors[name] = whole
+                tensors[name] = tensor
         content = {"fingerprint": self.fingerprint, "state": state.content}
         decide_on_first(
             lambda: write_file(self.path, kind="checkpoint", content=content, tensors=tensors)
@@ -82,13 +82,14 @@ class Checkpoint:
             return None
         stored = read_file(self.path, kind="checkpoint")
         try:
-            kept, content = _CHECKPOINT.read(stored.content).values()
+            fingerprint, content = _CHECKPOINT.read(stored.content).values()
         except BadModelFile as error:
             raise error.locate(str(self.path)) from error
-        own = json.loads(json.dumps(self.fingerprint))  # a tuple becomes a list
-        if kept != own:
+        # a tuple becomes a list
+        names = list_differences(json.loads(json.dumps(self.fingerprint)), fingerprint)
+        if names:
             raise BadModelFile(
-                f"{self.path} is the checkpoint of another run (its {', '.join(list_differences(own, kept))} differ); "
+                f"{self.path} is the checkpoint of another run (its {', '.join(names)} differ); "
                 "delete it to start again, or give another name"
             )
         tensors = {name: self._take_share(name, array) for name, array in stored.tensors.items()}
@@ -101,8 +102,7 @@ class Checkpoint:
             return share
         import torch
 
-        whole = division.gather_whole(torch.from_numpy(share).to(ranks.device), ranks)
-        return fetch(whole)
+        return fetch(division.gather_whole(torch.from_numpy(share).to(ranks.device), ranks))
 
     def _take_share(self, name: str, whole: Array) -> Array:
         """Return a copy of the lines of this rank; an array of another shape stays as it is, and is

@@ -72,8 +72,8 @@ class History:
     @property
     def seconds(self) -> float | None:
         """Seconds spent in all epochs; None if unknown, as in a loaded model."""
-        known = [record.seconds for record in self.records if record.seconds is not None]
-        return sum(known) if len(known) == len(self.records) else None
+        seconds = [record.seconds for record in self.records if record.seconds is not None]
+        return sum(seconds) if len(seconds) == len(self.records) else None
 
     def __repr__(self) -> str:
         return (
@@ -95,8 +95,8 @@ class History:
     def from_dict(cls, plain: Any) -> History:
         """Return the history that `to_dict` described; raise `BadModelFile` for impossible
         values."""
-        found = _HISTORY.read(plain)
-        return cls(**found | {"records": [EpochRecord(**each) for each in found["records"]]})
+        fields = _HISTORY.read(plain)
+        return cls(**fields | {"records": [EpochRecord(**record) for record in fields["records"]]})
 
 
 Callback = Callable[[EpochRecord, History], None]  # called after each epoch
@@ -156,7 +156,7 @@ _HISTORY = Form(
         ("epochs",),
         Check(
             "be numbered from 0",
-            lambda found, _: all(each["epoch"] == at for at, each in enumerate(found)),
+            lambda records, _: all(record["epoch"] == at for at, record in enumerate(records)),
         ),
     ),
     Part("best_epoch", "whole", (), at_most("epochs"), optional=True),
@@ -170,7 +170,7 @@ _HISTORY = Form(
         (),
         Check(
             "be errors",
-            lambda found, _: all(is_number(each) and each >= 0 for each in found.values()),
+            lambda stages, _: all(is_number(error) and error >= 0 for error in stages.values()),
         ),
     ),
     prefix="history",

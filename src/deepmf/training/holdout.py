@@ -58,8 +58,8 @@ def choose(
     >>> choose(list(losses), losses.__getitem__, at_least=2e-4).candidate
     'none'
     """
-    losses = [score(each) for each in candidates]
-    best = int(np.argmin([np.mean(each) for each in losses]))
+    losses = [score(candidate) for candidate in candidates]
+    best = int(np.argmin([np.mean(loss) for loss in losses]))
     fall = np.asarray(losses[usual] - losses[best])
     unit = fall.std() / math.sqrt(fall.size) if fall.ndim else losses[usual]
     at = best if fall.mean() > (at_least * unit if at_least else 0.0) else usual
@@ -88,14 +88,14 @@ class HeldOut(NamedTuple):
         if validation is None:
             return None
         rows, columns, values = validation.entries()
-        found = cls(train.rows.positions(rows), train.columns.positions(columns), values)
+        held_out = cls(train.rows.positions(rows), train.columns.positions(columns), values)
         # The interval of a scale without levels is only the range seen in training: values may lie
         # beyond it.
         if train.scale.levels is not None and not np.all(train.scale.holds(values)):
             raise BadEntries(
                 f"validation has the scale {validation.scale}; the training matrix has {train.scale}"
             )
-        return found if values.size else None
+        return held_out if values.size else None
 
     @classmethod
     def split(
@@ -113,20 +113,15 @@ class HeldOut(NamedTuple):
         n_held_out = min(train.n_entries // one_in, most)
         if n_held_out < _FEWEST:
             return train, None
-        chosen = np.zeros(train.n_entries, dtype=bool)
-        chosen[np.random.default_rng(seed).choice(train.n_entries, n_held_out, replace=False)] = (
-            True
-        )
-        values = train.values[chosen].astype(np.float64)
-        seen = train.take_entries(np.flatnonzero(~chosen))
-        return seen, cls(train.entry_rows[chosen], train.by_row.columns[chosen], values)
+        places = draw_some(np.arange(train.n_entries), n_held_out, seed=seed)
+        values = train.values[places].astype(np.float64)
+        held_out = cls(train.entry_rows[places], train.by_row.columns[places], values)
+        return train.take_entries(np.delete(np.arange(train.n_entries), places)), held_out
 
     def sample(self, *, seed: int, most: int = _MOST_COMPARED) -> HeldOut:
         """Return all entries, or a random sample that is enough to compare epochs on."""
-        if self.values.size <= most:
-            return self
-        chosen = draw_some(np.arange(self.values.size), most, seed=seed)
-        return HeldOut(self.rows[chosen], self.columns[chosen], self.values[chosen])
+        places = draw_some(np.arange(self.values.size), most, seed=seed)
+        return HeldOut(self.rows[places], self.columns[places], self.values[places])
 
     def digest(self) -> str:
         """Return a short checksum of the entries."""

@@ -67,19 +67,19 @@ def estimate_fit_bytes(
     from deepmf.training.blocks import count_dense_bytes, prefer_dense
 
     per_weight = _BYTES_PER_WEIGHT + 4 * bool(settings.averaging)
-    weights = sum(each.numel() for each in network.parameters()) * per_weight
+    weights = sum(weight.numel() for weight in network.parameters()) * per_weight
     if runtime.ranks is not None:
         divided = count_divided_weights(network) * per_weight
         weights += divided // runtime.ranks.size - divided
-    weights += sum(each.numel() * each.element_size() for each in network.buffers())
+    weights += sum(buffer.nbytes for buffer in network.buffers())
     if prefer_dense(matrix, runtime.device, half=runtime.half):
         entries, n_read = count_dense_bytes(matrix, half=runtime.half), 0
     else:  # after the last step, every rank has all entries
         entries = matrix.n_entries * _BYTES_PER_ENTRY
         n_read /= 1 if runtime.ranks is None else runtime.ranks.size
     latents = sum(matrix.shape) * latent_width * _BYTES_PER_LATENT
-    needed = weights, entries, latents, round(n_read * _BYTES_PER_READ_ENTRY)
-    return FitBytes(*(runtime.n_sharing * each for each in needed))
+    parts = weights, entries, latents, round(n_read * _BYTES_PER_READ_ENTRY)
+    return FitBytes(*(runtime.n_sharing * part for part in parts))
 
 
 def check_memory(needed: FitBytes, device: str, *, what: str, instead: str) -> None:

@@ -124,12 +124,10 @@ class EpochDisplay(ProgressLine):
             self._error = f"validation {record.validation_error:.4f}"
         if history.best_error is not None and history.best_epoch is not None:
             self._best = f"best {history.best_error:.4f} in epoch {history.best_epoch + 1}"
-        left = timedelta(
-            seconds=round(
-                (history.seconds or 0.0) / len(history) * (self._n_epochs - record.epoch - 1)
-            )
-        )
-        epoch = f"epoch {record.epoch + 1} of {self._n_epochs}, {left} left, loss {record.loss:.4f}"
+        n_left = self._n_epochs - record.epoch - 1
+        seconds = timedelta(seconds=round((history.seconds or 0.0) / len(history) * n_left))
+        place = f"epoch {record.epoch + 1} of {self._n_epochs}, {seconds} left"
+        epoch = f"{place}, loss {record.loss:.4f}"
         self.write(f"{self._title}: {', '.join(filter(None, [epoch, self._error, self._best]))}")
 
     def show_start(self) -> None:
@@ -190,9 +188,11 @@ def show_fits(progress: bool | None) -> Iterator[Callable[[str, int, int], None]
     with closing(ProgressLine(stream)) as line:
 
         def show(name: str, done: int, total: int) -> None:
-            seconds = (time.monotonic() - start) * (total - done) / max(done, 1)
-            left = f", {timedelta(seconds=round(seconds))} left" if done else ""
-            line.put(f"imputer: {name}, fit {done + 1} of about {total}{left}")
+            text = f"imputer: {name}, fit {done + 1} of about {total}"
+            if done:
+                seconds = (time.monotonic() - start) * (total - done) / done
+                text += f", {timedelta(seconds=round(seconds))} left"
+            line.put(text)
 
         yield show
 

@@ -126,8 +126,8 @@ class GraphFunction:
         if self._graph is None:
             self._arguments = [argument.clone() for argument in arguments]
             self._graph = record_graph(self._run)
-        for own, argument in zip(self._arguments, arguments, strict=True):
-            own.copy_(argument)
+        for recorded, argument in zip(self._arguments, arguments, strict=True):
+            recorded.copy_(argument)
         self._graph.replay()
         return tuple(result.clone() for result in self._results)
 

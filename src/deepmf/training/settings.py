@@ -221,32 +221,33 @@ def settings_dataclass(settings_class: type[_SettingsClass]) -> type[_SettingsCl
     stay.
     """
     summary = inspect.cleandoc(settings_class.__doc__ or "")
-    made: Any = dataclass(frozen=True, kw_only=True)(settings_class)
-    made._all = _collect_settings(made)
-    made.__doc__ = "\n".join([summary, "", "Parameters", "----------", *map(_document, made._all)])
-    return cast("type[_SettingsClass]", made)
+    declared: Any = dataclass(frozen=True, kw_only=True)(settings_class)
+    declared._all = _collect_settings(declared)
+    parameters = ["Parameters", "----------", *map(_document, declared._all)]
+    declared.__doc__ = "\n".join([summary, "", *parameters])
+    return cast("type[_SettingsClass]", declared)
 
 
 def _collect_settings(settings_class: type[Any]) -> tuple[Setting, ...]:
-    hints, chosen = get_type_hints(settings_class), settings_class.chosen_at_fit
+    hints = get_type_hints(settings_class)
     return tuple(
         Setting(
-            name=each.name,
-            annotation=hints[each.name],
-            default=each.default,
-            is_chosen_at_fit=each.name in chosen,
+            name=declared.name,
+            annotation=hints[declared.name],
+            default=declared.default,
+            is_chosen_at_fit=declared.name in settings_class.chosen_at_fit,
             **{
-                "high": _HIGHEST[_find_kind(hints[each.name])],
-                **_find_declaration(settings_class, each.name),
+                "high": _HIGHEST[_find_kind(hints[declared.name])],
+                **_find_declaration(settings_class, declared.name),
             },
         )
-        for each in fields(settings_class)
+        for declared in fields(settings_class)
     )
 
 
-def _document(each: Setting) -> str:
-    default = "chosen at fit" if each.is_chosen_at_fit else repr(each.default)
-    return f"{each.name} : {each.type}, default {default} ({each.values})\n    {each.description}"
+def _document(item: Setting) -> str:
+    default = "chosen at fit" if item.is_chosen_at_fit else repr(item.default)
+    return f"{item.name} : {item.type}, default {default} ({item.values})\n    {item.description}"
 
 
 def _find_kind(annotation: Any) -> Kind:
@@ -276,23 +277,21 @@ class Settings:
     # names of settings that `fit` chooses unless the user gives them
     chosen_at_fit: ClassVar[Collection[str]] = ()
 
-    # what tuning tries; never `epochs`, which early stopping chooses
-
     # The bound admits the seeds that numpy draws from the operating system.
     seed: int = setting(0, "Seed of all random numbers.", low=0, high=2**128 - 1)
 
     def __post_init__(self) -> None:
-        for each in list_settings(type(self)):
-            object.__setattr__(self, each.name, each.check(getattr(self, each.name)))
+        for item in list_settings(type(self)):
+            object.__setattr__(self, item.name, item.check(getattr(self, item.name)))
 
     @classmethod
     def from_names(cls, values: Mapping[str, Any]) -> Self:
         """Make settings from values by name; an unknown name raises an error that suggests the
         nearest name."""
-        known = [each.name for each in fields(cls)]
+        names = [item.name for item in fields(cls)]
         for name in values:
-            if name not in known:
-                raise BadSetting(f"there is no setting {name!r}; {suggest_name(name, known)}")
+            if name not in names:
+                raise BadSetting(f"there is no setting {name!r}; {suggest_name(name, names)}")
         return cls(**values)
 
     def to_dict(self) -> dict[str, Any]:
@@ -385,10 +384,10 @@ class StepDecaySettings(TrainingSettings):
 
     def learning_rate_at(self, epoch: int) -> float:
         """Return the learning rate of an epoch, counted from 0."""
-        every = self.decay_every
-        n_decays = (
-            sum(start <= epoch for start in every) if isinstance(every, tuple) else epoch // every
-        )
+        if isinstance(self.decay_every, tuple):
+            n_decays = sum(start <= epoch for start in self.decay_every)
+        else:
+            n_decays = epoch // self.decay_every
         return float(self.learning_rate * self.decay**n_decays)
 
 

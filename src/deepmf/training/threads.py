@@ -85,10 +85,9 @@ def count_threads() -> int:
     torch = sys.modules.get("torch")
     if torch is not None:
         return min([int(torch.get_num_threads()), *_limits])
-    given = [
-        int(text) for name in _THREAD_VARIABLES if (text := os.environ.get(name, "")).isdigit()
-    ]
-    return max(1, min([_count_allowed_cores(), *given, *_limits]))
+    texts = [os.environ.get(name, "") for name in _THREAD_VARIABLES]
+    numbers = [int(text) for text in texts if text.isdigit()]
+    return max(1, min([_count_allowed_cores(), *numbers, *_limits]))
 
 
 # The time of a round of `measure_slowness` on an idle core of the machine whose seconds estimates
@@ -134,8 +133,8 @@ def limit_blas_threads(number: int) -> Iterator[None]:
         if pools is None:
             yield
             return
-        others = pools.select(user_api="openmp", threading_layer=["openmp", "intel", "gnu", "tbb"])
-        with others.limit(limits=number):
+        openmp = pools.select(user_api="openmp", threading_layer=["openmp", "intel", "gnu", "tbb"])
+        with openmp.limit(limits=number):
             yield
 
 
@@ -167,19 +166,19 @@ def _limit_shared_threads(number: int) -> Iterator[Any]:
         yield None
         return
     pools = ThreadpoolController()
-    own = pools.select(threading_layer="pthreads")
+    openblas = pools.select(threading_layer="pthreads")
     with _SHARED_LOCK:
         if not _shared_limits:
-            _shared_before[:] = [own.limit(limits=None)]
+            _shared_before[:] = [openblas.limit(limits=None)]
         _shared_limits.append(number)
-        own.limit(limits=min(_shared_limits))
+        openblas.limit(limits=min(_shared_limits))
     try:
         yield pools
     finally:
         with _SHARED_LOCK:
             _shared_limits.remove(number)
             if _shared_limits:
-                own.limit(limits=min(_shared_limits))
+                openblas.limit(limits=min(_shared_limits))
             else:
                 _shared_before.pop().restore_original_limits()
 
@@ -194,8 +193,9 @@ def count_free_cores() -> int:
         time.sleep(_SECONDS_BETWEEN)
         samples.append(count_running())
     # without this thread
-    others = statistics.median_low([each - 1 for each in samples if each is not None] or [0])
-    return max(1, min(_count_allowed_cores(), (os.cpu_count() or 1) - others))
+    counts = [count - 1 for count in samples if count is not None]
+    n_busy = statistics.median_low(counts or [0])
+    return max(1, min(_count_allowed_cores(), (os.cpu_count() or 1) - n_busy))
 
 
 def _is_given(current: int) -> bool:

@@ -56,16 +56,15 @@ class ExponentialAverage:
 
     def state(self) -> dict[str, Tensor]:
         """Return the stepped weights and the step count, not copied."""
-        return {"steps": self._steps} | {
-            f"{number}.stepped": other for number, other in enumerate(self._others)
-        }
+        stepped = {f"{number}.stepped": weight for number, weight in enumerate(self._others)}
+        return {"steps": self._steps} | stepped
 
     @torch.no_grad()
     def _swap(self) -> None:
-        for other, parameter in zip(self._others, self._parameters, strict=True):
-            held = parameter.clone()
-            parameter.copy_(other)
-            other.copy_(held)
+        for weight, parameter in zip(self._others, self._parameters, strict=True):
+            copy = parameter.clone()
+            parameter.copy_(weight)
+            weight.copy_(copy)
 
 
 class Optimiser(ABC):

@@ -32,8 +32,8 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import scipy.special
 
+from deepmf.files import special
 from deepmf.linalg.backend import NUMPY, Backend, make_contiguous
 from deepmf.linalg.ridge import AxisPosterior, AxisSolver, RowFit
 from deepmf.matrix.arrays import (
@@ -303,7 +303,7 @@ class Units(NamedTuple):
                 np.searchsorted(middles, np.linspace(middles[0], middles[-1], _MOST_KNOTS))
             )
             values, middles = values[at], middles[at]
-        units = cls(0.0, 1.0, np.stack([values, scipy.special.ndtri(middles)]))
+        units = cls(0.0, 1.0, np.stack([values, special.ndtri(middles)]))
         scores = units.score(train.values)
         mean = float(np.average(scores, weights=train.weights))
         deviation = math.sqrt(np.average(np.square(scores - mean), weights=train.weights))

@@ -97,8 +97,7 @@ class SampleEncoder(SolvingEncoder):
 
     def read_deviation(self, row_sides: LatentArray, column_sides: LatentArray) -> LatentArray:
         """Return r of pairs, (pairs,)."""
-        deviations: LatentArray = np.hypot(row_sides[:, 0], column_sides[:, 2])
-        return deviations
+        return self.read_fields(row_sides, column_sides)[:, 0]
 
     def encode_all(self, entries: EntryStore) -> Factors:
         """Return the factors of all trained rows and columns."""
@@ -142,16 +141,16 @@ class SampleEncoder(SolvingEncoder):
                     samples.columns.draws, samples.rows.precisions, samples.alphas, strict=True
                 )
             ]
-        used, new = new.renumber_others()
+        used, entries = new.renumber_others()
         factors = columns.extra[used - samples.columns.draws.shape[1]].astype(np.float32)
         latents = self.finish("column", np.pad(factors, ((0, 0), (0, 2))))
-        expected = (multiply_each(moved, latents, new) - self.units.mean) / self.units.deviation
-        residuals = self.units.standardise(new.values) - expected
-        batches = lay_out(new, residuals, n_others=used.size)
+        expected = (multiply_each(moved, latents, entries) - self.units.mean) / self.units.deviation
+        residuals = self.units.standardise(entries.values) - expected
+        batches = lay_out(entries, residuals, n_others=used.size)
         sample_factors = factors.reshape(used.size, *samples.rows.means.shape).swapaxes(0, 1)
         moves = [
-            held.move_rows(batches, end_in_ones(column_factors), trained.totals[:, None], 1.0)
-            for held, column_factors in zip(self._held, sample_factors, strict=True)
+            sample.move_rows(batches, end_in_ones(column_factors), trained.totals[:, None], 1.0)
+            for sample, column_factors in zip(self._held, sample_factors, strict=True)
         ]
         move, effects, _ = self._split(np.pad(np.hstack(moves), ((0, 0), (0, 2))))
         move = move * np.float32(self.units.deviation / samples.n_samples)

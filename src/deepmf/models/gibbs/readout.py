@@ -7,9 +7,9 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import scipy.special
 
 from deepmf.errors import BadModelFile
+from deepmf.files import special
 from deepmf.matrix.arrays import Array, FloatArray, SingleArray
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.scale import Scale
@@ -55,7 +55,7 @@ class SampleReadout(Readout):
         """Return the distribution of each product, with spreads of its row, or of its row and
         column, (pairs, 2)."""
         deviations = self.spread * combine_spreads(self.noise, row_fields)[:, None]
-        exceedance = scipy.special.ndtr(
+        exceedance = special.ndtr(
             (products[:, None].astype(np.float64) - self.cutpoints) / deviations
         )
         boundaries = self.scale.from_unit(self.unit_boundaries)
@@ -75,7 +75,7 @@ class SampleReadout(Readout):
         deviations = self.spread * combine_spreads(self.noise, row_fields)[:, None]
         ends = np.concatenate([[-np.inf], self.cutpoints, [np.inf]])
         row_ends = ends[np.searchsorted(self.scale.levels, thresholds)]
-        log_exceedance: Array = scipy.special.log_ndtr((products - row_ends[:, None]) / deviations)
+        log_exceedance: Array = special.log_ndtr((products - row_ends[:, None]) / deviations)
         return log_exceedance
 
     def pack(self) -> dict[str, Array]:
@@ -143,9 +143,7 @@ def calibrate(plain: SampleReadout, held_out: HeldOutPredictions) -> SampleReado
         cutpoints = boundaries
         if scale.levels is not None:
             deviations = spread * combine_spreads(noise, held_out.spreads)
-            cutpoints = place_cutpoints(
-                scipy.special.ndtr, held_out.means, deviations, above.sum(axis=0)
-            )
+            cutpoints = place_cutpoints(special.ndtr, held_out.means, deviations, above.sum(axis=0))
         values = plain.support, plain.unit_boundaries
         return SampleReadout(scale, *values, cutpoints=cutpoints, noise=noise, spread=spread)
 

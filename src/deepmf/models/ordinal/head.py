@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import expit, log_expit
 
 from deepmf.errors import BadModelFile
+from deepmf.files import special
 from deepmf.matrix.arrays import Array, FloatArray, LatentArray, SingleArray
 from deepmf.matrix.library import find_library, normalise, sigmoid, softplus, to_single
 from deepmf.matrix.scale import Scale
@@ -214,7 +214,7 @@ def describe_head(n_boundaries: int) -> dict[str, tuple[str, Sequence[int]]]:
         "first_cutpoint": ("float32", (min(n_boundaries, 1),)),
         "gaps": ("float32", (max(n_boundaries - 1, 0),)),
     }
-    return {f"head.{name}": found for name, found in shapes.items()}
+    return {f"head.{name}": shape for name, shape in shapes.items()}
 
 
 class OrdinalReadout(Readout):
@@ -232,11 +232,11 @@ class OrdinalReadout(Readout):
         the locations."""
         expected = np.full(products.shape, self.support[0])
         for number, step in enumerate(np.diff(self.support)):
-            expected += step * expit(products - row_fields[..., number])
+            expected += step * special.expit(products - row_fields[..., number])
         return expected
 
     def distribution(self, products: Array, row_fields: LatentArray) -> PredictiveDistribution:
-        exceedance = expit(products[:, None] - row_fields).astype(np.float64)
+        exceedance = special.expit(products[:, None] - row_fields).astype(np.float64)
         boundaries = self.scale.from_unit(self.unit_boundaries)
         return PredictiveDistribution(self.support, boundaries, exceedance)
 
@@ -248,8 +248,8 @@ class OrdinalReadout(Readout):
         logits = self.find_logits(row_fields, thresholds)
         assert logits is not None
         _, cutpoints = logits
-        found: Array = log_expit(products - cutpoints[:, None])
-        return found
+        log_exceedance: Array = special.log_expit(products - cutpoints[:, None])
+        return log_exceedance
 
     def find_logits(
         self, row_fields: LatentArray, thresholds: FloatArray
@@ -277,9 +277,9 @@ _READOUT = Form(
 
 def load_readout(scale: Scale, tensors: Tensors) -> OrdinalReadout:
     """Return the readout that `pack` described; raise `BadModelFile` for anything else."""
-    found = _READOUT.read({}, tensors)
-    check_support(found["support"], found["unit_boundaries"], scale)
-    return OrdinalReadout(scale, **found)
+    stored = _READOUT.read({}, tensors)
+    check_support(stored["support"], stored["unit_boundaries"], scale)
+    return OrdinalReadout(scale, **stored)
 
 
 def check_support(support: FloatArray, boundaries: SingleArray, scale: Scale) -> None:

@@ -11,9 +11,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from scipy.special import expit
 
 from deepmf.errors import BadSetting, warn
+from deepmf.files import special
 from deepmf.matrix.arrays import LatentArray
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.features import AxisFeatures
@@ -600,7 +600,9 @@ def trust_blend(
     assert held_out is not None
     unit_boundaries, stores = readout.unit_boundaries, (inputs.seen, inputs.entries)
     learned = PredictiveDistribution(
-        readout.support, readout.scale.from_unit(unit_boundaries), expit(logits).astype(np.float64)
+        readout.support,
+        readout.scale.from_unit(unit_boundaries),
+        special.expit(logits).astype(np.float64),
     )
     confidence = make_confidence(trust, learned, held_out, stores, unit_boundaries)
     return replace(predictor, confidence=confidence)

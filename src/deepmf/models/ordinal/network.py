@@ -158,8 +158,8 @@ class OrdinalNetwork(nn.Module):
         latents = []
         counts = torch.zeros_like(ids) if isinstance(vectors, DenseVectors) else vectors.counts[ids]
         parts = split_by_entries(counts.cpu().numpy(), most_vectors=_VECTORS_AT_A_TIME)
-        for some in ids.split([part.size for part in parts]):  # type: ignore[no-untyped-call]
-            batch, features = vectors.take(some), take_features(vectors, some)
+        for part_ids in ids.split([part.size for part in parts]):  # type: ignore[no-untyped-call]
+            batch, features = vectors.take(part_ids), take_features(vectors, part_ids)
             of_views = [
                 self.encode(axis, apply_mask(batch, _find_visible(view, batch)), features)
                 for view in views
@@ -183,19 +183,19 @@ class OrdinalObjective(Objective):
     """The ordinal loss of the masked entries of a block; visible entries are inputs only."""
 
     def loss(self, network: OrdinalNetwork, block: Block) -> Tensor:
-        drawn = network.masking.draw_step_seed()
-        find_masked = _mask_step(network, block, drawn)
+        step_seed = network.masking.draw_step_seed()
+        find_masked = _mask_step(network, block, step_seed)
         row_of, columns_of_row = locate_inputs(block.rows, block.row_ids)
         column_of, rows_of_column = locate_inputs(block.columns, block.column_ids)
         row_outputs = network.run_branch(
             "row",
             apply_mask(block.rows, ~find_masked(row_of, columns_of_row)),
-            network.masking.mask_features(block.row_features, block.row_ids, drawn),
+            network.masking.mask_features(block.row_features, block.row_ids, step_seed),
         )
         column_outputs = network.run_branch(
             "column",
             apply_mask(block.columns, ~find_masked(rows_of_column, column_of)),
-            network.masking.mask_features(block.column_features, block.column_ids, drawn),
+            network.masking.mask_features(block.column_features, block.column_ids, step_seed),
         )
         latents = (
             network.head.make_row_latents(row_outputs),
@@ -211,8 +211,8 @@ class OrdinalObjective(Objective):
         """Return the expected values of pairs of positions, by a few views and without
         refinement."""
         (needed_rows, row_at), (needed_columns, column_at) = (
-            each.unique(return_inverse=True)  # type: ignore[no-untyped-call]
-            for each in (rows, columns)
+            positions.unique(return_inverse=True)  # type: ignore[no-untyped-call]
+            for positions in (rows, columns)
         )
         row_latents = network.encode_views(
             "row", source.rows, needed_rows, n_views=_VALIDATION_VIEWS
@@ -226,17 +226,17 @@ class OrdinalObjective(Objective):
         return expected
 
 
-def _mask_step(network: OrdinalNetwork, block: Block, drawn: Tensor) -> FindMasked:
-    """Return the mask of a training step, by a random draw.
+def _mask_step(network: OrdinalNetwork, block: Block, step_seed: Tensor) -> FindMasked:
+    """Return the mask of a training step.
 
     For sparse vectors, the random numbers of all rows and columns are computed once and looked up
     for each entry.
     """
     if not isinstance(block.rows, SparseBatch):
-        return partial(network.masking.is_masked, step_seed=drawn)
+        return partial(network.masking.is_masked, step_seed=step_seed)
     sizes = network.column_views.shape[1], network.row_views.shape[1]
-    every_row, every_column = (torch.arange(size, device=drawn.device) for size in sizes)
-    return network.masking.hash_positions(every_row, every_column, drawn).is_masked
+    rows, columns = (torch.arange(size, device=step_seed.device) for size in sizes)
+    return network.masking.hash_positions(rows, columns, step_seed).is_masked
 
 
 def _average_entry_losses(
@@ -270,15 +270,13 @@ def _average_table_losses(
     find_masked: FindMasked,
 ) -> Tensor:
     """Return the mean loss of the masked entries of a dense block, by kernels of static shapes."""
-    row_latents, column_latents = (each.transpose(0, 1) for each in latents)
+    row_latents, column_latents = (table.transpose(0, 1) for table in latents)
     scores = compute_inner_products(row_latents, column_latents)
     response = network.head.take_response(row_latents)[:, :, None]
-    wanted = ~table.isnan() & find_masked(block.row_ids[:, None], block.column_ids)
-    losses = (
-        network.head.loss(network.head.logits(scores, response), network.head.mark_exceeded(table))
-        * wanted
-    )
+    is_target = ~table.isnan() & find_masked(block.row_ids[:, None], block.column_ids)
+    logits = network.head.logits(scores, response)
+    losses = network.head.loss(logits, network.head.mark_exceeded(table)) * is_target
     if block.weights is not None:
-        weights = block.weights * wanted
+        weights = block.weights * is_target
         return (losses * weights).sum() / (len(scores) * weights.sum()).clamp(min=1e-12)
-    return losses.sum() / (len(scores) * wanted.sum()).clamp(min=1)
+    return losses.sum() / (len(scores) * is_target.sum()).clamp(min=1)
