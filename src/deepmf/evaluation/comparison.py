@@ -322,24 +322,26 @@ def measure(
 
 
 def _measure_test(
-    found: SplitErrors, model: Model, test: ObservedMatrix, ranking: Request | None
+    test_losses: SplitErrors, model: Model, test: ObservedMatrix, ranking: Request | None
 ) -> None:
     """Fill in the errors and rankings of a model on a test."""
     if test.has_values:
         errors = evaluate(model, test)
-        found.areas.update({area_errors.area: area_errors for area_errors in errors})
+        test_losses.areas.update({area_errors.area: area_errors for area_errors in errors})
         counts = np.bincount(test.entry_rows)
         rows = counts > 0
         losses = {"rmse": np.square(errors.residuals), "mae": np.abs(errors.residuals)}
         for metric, values in losses.items():
             sums: FloatArray = np.bincount(test.entry_rows, values).astype(np.float64)
-            found.by_row[metric] = RowLosses(sums[rows], counts[rows])
+            test_losses.by_row[metric] = RowLosses(sums[rows], counts[rows])
     if ranking is not None:
         with suppress(BadEntries):  # no test entry is relevant
             ranked = evaluate_ranking(model, test, n=int(ranking.n), **ranking.given)
-            found.rankings.update(ranked.areas | {ALL: ranked.overall})
+            test_losses.rankings.update(ranked.areas | {ALL: ranked.overall})
             scores = () if ranked.by_row is None else ranked.by_row._asdict().items()
-            found.by_row.update({name: RowLosses(row, np.ones(row.size)) for name, row in scores})
+            test_losses.by_row.update(
+                {name: RowLosses(row, np.ones(row.size)) for name, row in scores}
+            )
 
 
 def join_tests(tests: list[ObservedMatrix]) -> ObservedMatrix:

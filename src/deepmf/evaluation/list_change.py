@@ -92,7 +92,7 @@ def compare_lists(
         model.recommend(row, n, **options) for model in (before, after)
     )
     first, second = ranking_before.labels.tolist(), ranking_after.labels.tolist()
-    kept, gone = (
+    common_labels, gone = (
         [label for label in first if label in second],
         [label for label in first if label not in second],
     )
@@ -100,7 +100,7 @@ def compare_lists(
         row,
         ranking_before,
         ranking_after,
-        kept,
+        common_labels,
         gone,
         [label for label in second if label not in first],
     )

@@ -89,9 +89,9 @@ def read_long_frame(
     head = table.head(N_LOOKED_AT)
     if asked["column"] is None and value is DETECT and asked["count"] is None:
         refuse_wide_frame(head, has_index=_has_row_labels(frame))
-    chosen = choose_columns(table.columns, asked, value=value, time=time, content=look_at(head))
-    names = chosen.columns
-    if chosen.is_uncertain:
+    choice = choose_columns(table.columns, asked, value=value, time=time, content=look_at(head))
+    names = choice.columns
+    if choice.is_uncertain:
         words = {role: repr(name) for role, name in names.items() if role in NEEDED}
         warn(f"{describe_roles(words)}; {NAME_COLUMNS}", GuessedColumns)
     return gather_entries(keep_lines(table, names, missing).table, names)

@@ -218,7 +218,9 @@ class ALSSolver(Solver):
             self.column_factors = self.columns.solve(self.row_factors, column_prior).factors
 
     def _compute_priors(self) -> list[LatentArray | None]:
-        return [None if each is None else each.predict() for each in self._regressions]
+        return [
+            None if regression is None else regression.predict() for regression in self._regressions
+        ]
 
     def latents(self) -> tuple[LatentArray, LatentArray]:
         """Return (u, b, 1, m) of each row and (v, 1, c, 1) of each column."""
@@ -240,7 +242,10 @@ class ALSSolver(Solver):
     def feature_weights(self) -> FeatureWeights:
         """The weights of features."""
         return FeatureWeights(
-            *(None if each is None else each.weights for each in self._regressions)
+            *(
+                None if regression is None else regression.weights
+                for regression in self._regressions
+            )
         )
 
 
@@ -485,9 +490,9 @@ def _solve_ridge(grams: Array, ridges: LatentArray) -> Solution:
     diagonals = np.einsum("rkk->rk", grams)  # a view
     squares = diagonals[:, -1].sum(dtype=np.float64)
     diagonals[:, :-1] += np.maximum(ridges, LEAST_RIDGE * diagonals[:, :-1])
-    solved = solve_bordered(grams)
-    explained = np.square(solved.reduced, dtype=np.float64).sum()
-    return Solution(solved.solutions, float(squares - explained))
+    solution = solve_bordered(grams)
+    explained = np.square(solution.reduced, dtype=np.float64).sum()
+    return Solution(solution.solutions, float(squares - explained))
 
 
 def choose_penalty(train: ObservedMatrix, settings: ALSSettings) -> float:
@@ -500,11 +505,11 @@ def choose_penalty(train: ObservedMatrix, settings: ALSSettings) -> float:
     root of the entry count of a row plus that of a column; the units divide it by both counts to
     the power of `count_power` / 2.
     """
-    seen, held_out = HeldOut.split(train, seed=settings.seed, one_in=_ONE_IN)
-    noise = float(np.std(subtract_effects(seen, settings.effect_penalty)[0]))
+    training, held_out = HeldOut.split(train, seed=settings.seed, one_in=_ONE_IN)
+    noise = float(np.std(subtract_effects(training, settings.effect_penalty)[0]))
     if held_out is None or noise == 0.0:
         return settings.penalty
-    solver = ALSSolver(EntryStore.of(seen), settings)
+    solver = ALSSolver(EntryStore.of(training), settings)
     start, sides = solver.arrays(), (solver.rows, solver.columns)
     units = [side.latent_ridges / settings.penalty for side in sides]
 
@@ -522,13 +527,15 @@ def choose_penalty(train: ObservedMatrix, settings: ALSSettings) -> float:
                 break
         return error
 
-    in_row, in_column = (seen.n_entries / n for n in seen.shape)
+    in_row, in_column = (training.n_entries / n for n in training.shape)
     largest = (
         noise
         * (math.sqrt(in_row) + math.sqrt(in_column))
         / (in_row * in_column) ** (settings.count_power / 2)
     )
-    first = 2.0 * largest / compute_latent_ridges(1.0, seen.scale, replace(settings, penalty=1.0))
+    first = (
+        2.0 * largest / compute_latent_ridges(1.0, training.scale, replace(settings, penalty=1.0))
+    )
     errors: list[float] = []
     while len(errors) < _FEWEST_TRIALS or (
         len(errors) < _MOST_TRIALS and errors[-1] == min(errors)

@@ -518,8 +518,8 @@ class BayesianMF(Recommends, Model):
             name: np.array([notes[name] for notes in after], dtype=np.float64) for name in after[0]
         }
         return {
-            name: {"effective_size": compute_effective_size(each), "r_hat": compute_r_hat(each)}
-            for name, each in series.items()
+            name: {"effective_size": compute_effective_size(values), "r_hat": compute_r_hat(values)}
+            for name, values in series.items()
         }
 
     def _choose_settings(self, train: ObservedMatrix) -> dict[str, Any]:
@@ -535,9 +535,9 @@ class BayesianMF(Recommends, Model):
         if validation is not None:
             validation = validation.sample(seed=settings.seed)
         elif choose_join(settings.epochs, min(1.0, settings.burn_in / settings.epochs)) is not None:
-            left, validation = HeldOut.split(entries.train, seed=settings.seed)
+            training, validation = HeldOut.split(entries.train, seed=settings.seed)
             if validation is not None:
-                seen = EntryStore.of(left, entries.row_features, entries.column_features)
+                seen = EntryStore.of(training, entries.row_features, entries.column_features)
         return GibbsTask(
             seen, entries, validation, settings, Backend.of(find_device(settings.device))
         )

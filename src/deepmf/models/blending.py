@@ -276,7 +276,7 @@ def choose_blend(fits: Mapping[str, MemberFit], held_out: HeldOutValues) -> Choi
     def compute_errors(blend: Blend) -> FloatArray:
         return held_out.square_errors(mix_logits(blend, fits))
 
-    first, *others = fits
+    first, *other_names = fits
     if held_out.support.size < 2:
         only: Blend = {first: Share(1.0, links[first][0])}
         return Choice(only, np.zeros(held_out.values.size))
@@ -284,7 +284,7 @@ def choose_blend(fits: Mapping[str, MemberFit], held_out: HeldOutValues) -> Choi
     usual = 0 if len(alone) == 1 else _SLOPES.index(1.0)
     at_least = _LEAST_FALLS[held_out.values.size < _MANY_HELD_OUT]
     best = choose(alone, compute_errors, usual=usual, at_least=at_least)
-    for name in others:
+    for name in other_names:
         blends = [best.candidate]
         if fits[name].stands_alone:
             blends.append({name: Share(1.0, links[name][len(links[name]) // 3])})
@@ -315,16 +315,19 @@ def _join(
 ) -> list[Blend]:
     """Return the blends in which a further member has a share, one for each slope of its link; a
     member of logits joins with each slope of the first link there is."""
-    others = {
-        other: Share(round((1.0 - share) * part, 12), link) for other, (part, link) in blend.items()
+    other_shares = {
+        other_name: Share(round((1.0 - share) * part, 12), link)
+        for other_name, (part, link) in blend.items()
     }
     if links[name] != [None]:
-        return [others | {name: Share(share, link)} for link in links[name]]
-    linked = next((other for other, part in blend.items() if part.link is not None), None)
-    joined = others | {name: Share(share, None)}
+        return [other_shares | {name: Share(share, link)} for link in links[name]]
+    linked = next((other_name for other_name, part in blend.items() if part.link is not None), None)
+    blend_with = other_shares | {name: Share(share, None)}
     if linked is None:
-        return [joined]
-    return [joined | {linked: others[linked]._replace(link=link)} for link in links[linked]]
+        return [blend_with]
+    return [
+        blend_with | {linked: other_shares[linked]._replace(link=link)} for link in links[linked]
+    ]
 
 
 def make_blind(

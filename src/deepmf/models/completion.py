@@ -58,14 +58,14 @@ def describe_choice(rankers: Rankers, predictor: Predictor) -> str | None:
     rows = np.sort(numbers.permutation(len(entries.rows))[:_MOST_ROWS])
     relevance = rankers.make(predictor, entries.seen_columns, Order(rank_by="relevance")).relevance
     assert relevance is not None
-    scores, own = [], entries.seen_columns(rows)
-    for some in np.array_split(
+    scores, row_entries = [], entries.seen_columns(rows)
+    for part in np.array_split(
         np.arange(rows.size), max(1, rows.size * len(entries.columns) // (1 << 22))
     ):
-        block = relevance.score_block(rows[some], slice(0, len(entries.columns)))
-        found = own.take(some)
-        scores.append(block[found.group_of, found.others])
-    counts, line = np.diff(own.starts), own.group_of
+        block = relevance.score_block(rows[part], slice(0, len(entries.columns)))
+        part_entries = row_entries.take(part)
+        scores.append(block[part_entries.group_of, part_entries.others])
+    counts, line = np.diff(row_entries.starts), row_entries.group_of
 
     def centre(values: FloatArray) -> FloatArray:
         return (
@@ -74,15 +74,15 @@ def describe_choice(rankers: Rankers, predictor: Predictor) -> str | None:
         )
 
     presence = centre(np.log(np.maximum(np.concatenate(scores).astype(np.float64), 1e-6)))
-    values = centre(own.values)
+    values = centre(row_entries.values)
     squares, products = float(presence @ presence), float(presence @ values)
     if squares <= 0 or not values.any():
         return None
     slope = products / squares
-    left = np.bincount(own.others, presence * (values - slope * presence))
+    residuals = np.bincount(row_entries.others, presence * (values - slope * presence))
     correlation = products / np.sqrt(squares * float(values @ values))
     if abs(correlation) < _LEAST_CORRELATION or abs(products) < _LEAST_ERRORS * np.linalg.norm(
-        left
+        residuals
     ):
         return None
     likes, bias = ("like", "high") if correlation > 0 else ("dislike", "low")
@@ -97,10 +97,10 @@ def complete_array(entries: EntryStore, predictor: Predictor) -> FloatArray:
     """Return the whole matrix, observed entries as they are."""
     shape = len(entries.rows), len(entries.columns)
     _check_memory(entries, shape[0] * shape[1] * _BYTES_A_VALUE)
-    whole = np.empty(shape)
+    completed = np.empty(shape)
     for part in complete_rows(entries, predictor):
-        whole[part.rows] = part.values
-    return whole
+        completed[part.rows] = part.values
+    return completed
 
 
 def complete_frame(entries: EntryStore, predictor: Predictor) -> Any:
@@ -119,7 +119,7 @@ def complete_to(entries: EntryStore, predictor: Predictor, path: str | Path) -> 
 def complete_rows(
     entries: EntryStore,
     predictor: Predictor,
-    chosen: IndexArray | None = None,
+    positions: IndexArray | None = None,
     observed_columns: Callable[[IndexArray], AxisEntries] | None = None,
     *,
     to_levels: bool = False,
@@ -130,15 +130,15 @@ def complete_rows(
     to_levels: whether predictions become levels.
     """
     columns = np.arange(len(entries.columns))
-    chosen = np.arange(len(entries.rows)) if chosen is None else chosen
-    for rows in batches(chosen, width=columns.size):
+    positions = np.arange(len(entries.rows)) if positions is None else positions
+    for rows in batches(positions, width=columns.size):
         values = predictor.predict_block(rows, columns)
         values = predictor.readout.scale.nearest_level(values) if to_levels else values
-        known = (observed_columns or entries.seen_columns)(rows)
+        observed_entries = (observed_columns or entries.seen_columns)(rows)
         observed = np.zeros(values.shape, dtype=bool)
-        places = known.group_of, known.others
+        places = observed_entries.group_of, observed_entries.others
         observed[places] = True
-        values[places] = known.values
+        values[places] = observed_entries.values
         yield CompletedRows(rows, values, observed)
 
 
@@ -158,8 +158,8 @@ def _iterate_missing(entries: EntryStore, predictor: Predictor) -> Iterator[Any]
     for part in complete_rows(entries, predictor):
         row_of, column_of = np.nonzero(~part.observed)
         labels = entries.rows.array[part.rows[row_of]], entries.columns.array[column_of]
-        found = zip(schema, (*labels, part.values[row_of, column_of]), strict=True)
-        yield polars.DataFrame(dict(found), schema=schema)
+        fields = zip(schema, (*labels, part.values[row_of, column_of]), strict=True)
+        yield polars.DataFrame(dict(fields), schema=schema)
 
 
 def _build_schema(entries: EntryStore) -> dict[str, Any]:

@@ -101,7 +101,9 @@ class BranchEncoder(TrainedEncoder, SolvingEncoder):
     ) -> None:
         super().__init__(network)
         self._scale, self._encoding = scale, ENCODINGS[inputs]
-        self._mean_row, self._mean_column = (each.base.mean(axis=0) for each in (rows, columns))
+        self._mean_row, self._mean_column = (
+            latents.base.mean(axis=0) for latents in (rows, columns)
+        )
 
     def solve(self, axis: Axis, entries: AxisEntries, others: Latents) -> LatentArray:
         """Return the latents of rows (or columns), and whether anything is known of each."""
@@ -109,11 +111,13 @@ class BranchEncoder(TrainedEncoder, SolvingEncoder):
         if axis == "column":
             branch, mean, mean_other = self.network.columns, self._mean_column, self._mean_row
         is_trained = entries.others < len(others.base)
-        known, new = entries.select(is_trained), entries.select(~is_trained)
-        latents = branch.encode(known, self._encoding(self._scale, known.values))
-        latents[known.are_empty & (np.diff(new.starts) > 0)] = mean
+        trained_entries, new_entries = entries.select(is_trained), entries.select(~is_trained)
+        latents = branch.encode(
+            trained_entries, self._encoding(self._scale, trained_entries.values)
+        )
+        latents[trained_entries.are_empty & (np.diff(new_entries.starts) > 0)] = mean
         is_known = (~entries.are_empty).astype(np.float32)
-        return np.column_stack([self._move(latents, new, others, mean_other), is_known])
+        return np.column_stack([self._move(latents, new_entries, others, mean_other), is_known])
 
     def count_factors(self, n_latents: int) -> int:
         """Return the numbers of a latent, and one that says whether anything is known."""

@@ -33,8 +33,8 @@ class DMFNetwork(nn.Module):
 
     def sum_squared_weights(self) -> Tensor:
         """Return ||W_X||^2 + ||W_Y||^2 of equation 1."""
-        first, *others = [*self.rows.list_weights(), *self.columns.list_weights()]
-        return sum((weight.square().sum() for weight in others), start=first.square().sum())
+        first, *other_weights = [*self.rows.list_weights(), *self.columns.list_weights()]
+        return sum((weight.square().sum() for weight in other_weights), start=first.square().sum())
 
 
 class DMFObjective(Objective):

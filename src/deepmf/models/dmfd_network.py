@@ -127,8 +127,10 @@ class _Pick(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         (positions,) = ctx.saved_tensors
-        each = torch.arange(ctx.n_values, device=positions.device)[:, None]
-        return torch.where(positions.flatten() == each, gradient.flatten(), 0).sum(1), None
+        value_positions = torch.arange(ctx.n_values, device=positions.device)[:, None]
+        return torch.where(positions.flatten() == value_positions, gradient.flatten(), 0).sum(
+            1
+        ), None
 
 
 def find_sharpness(epoch: int, *, start: float = 0.1, growth: float = 1.015) -> float:

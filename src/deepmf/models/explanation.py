@@ -77,7 +77,7 @@ class Explanation(NamedTuple):
         """Return the explanation with the names of its labels."""
         if names is None:
             return self
-        presence = tuple(each._replace(name=names.get(each.label)) for each in self.presence)
+        presence = tuple(effect._replace(name=names.get(effect.label)) for effect in self.presence)
         return self._replace(names=names.find_array(self.labels), presence=presence)
 
 
@@ -96,23 +96,28 @@ def explain_predictions(
     own: the position of the row (or column) in the predictor.
     """
     check_count("n", n)
-    seen, is_row = rankers.entries, axis == "row"
-    entries, known = predictor.select_inputs(axis, entries), entries.below(seen.train.shape[1])
-    if seen.scale.is_interactions and not is_row:
+    store, is_row = rankers.entries, axis == "row"
+    entries, trained_entries = (
+        predictor.select_inputs(axis, entries),
+        entries.below(store.train.shape[1]),
+    )
+    if store.scale.is_interactions and not is_row:
         raise BadSetting(
             "interactions are explained by the entries of the row; leave out axis='column'"
         )
-    if seen.scale.is_interactions:
-        found = [_explain_interaction(rankers, known, column, n) for column in targets.tolist()]
+    if store.scale.is_interactions:
+        explanations = [
+            _explain_interaction(rankers, trained_entries, column, n) for column in targets.tolist()
+        ]
     else:
-        found = explain_targets(seen, predictor, axis, entries, own, targets, n)
+        explanations = explain_targets(store, predictor, axis, entries, own, targets, n)
     if not is_row:
-        return [each.with_names(seen.row_names) for each in found]
+        return [explanation.with_names(store.row_names) for explanation in explanations]
     return [
-        each._replace(presence=_list_presence(rankers, known, column, n)).with_names(
-            seen.column_names
-        )
-        for each, column in zip(found, targets.tolist(), strict=True)
+        explanation._replace(
+            presence=_list_presence(rankers, trained_entries, column, n)
+        ).with_names(store.column_names)
+        for explanation, column in zip(explanations, targets.tolist(), strict=True)
     ]
 
 
@@ -135,8 +140,10 @@ def _list_presence(
     best = np.argsort(-effects, kind="stable")[:n]
     best = best[effects[best] > _LEAST_EFFECT * chance]
     labels = rankers.entries.columns[entries.others[best]]
-    found = zip(labels.tolist(), entries.values[best].tolist(), effects[best].tolist(), strict=True)
-    return tuple(PresenceEffect(*each) for each in found)
+    fields = zip(
+        labels.tolist(), entries.values[best].tolist(), effects[best].tolist(), strict=True
+    )
+    return tuple(PresenceEffect(*effect_fields) for effect_fields in fields)
 
 
 def _find_presence_effects(
@@ -184,8 +191,8 @@ def explain_targets(
     # Where not all entries are tried, others stand out for each target.
     if targets.size != 1 and _count_most_candidates(entries, n) < entries.values.size:
         return [
-            explain_targets(seen, predictor, axis, entries, own, each, n)[0]
-            for each in targets[:, None]
+            explain_targets(seen, predictor, axis, entries, own, target, n)[0]
+            for target in targets[:, None]
         ]
     predictions = _predict(predictor, axis, np.array([own]), targets)[0]
     inputs = seen.limits.bound(entries)
@@ -199,13 +206,13 @@ def explain_targets(
     of_features = _find_feature_effects(predictor, axis, inputs, features, targets, with_all[0])
     return [
         Explanation(
-            labels[entries.others[candidates[chosen]]],
-            entries.values[candidates[chosen]],
-            effects[chosen, k],
+            labels[entries.others[candidates[order]]],
+            entries.values[candidates[order]],
+            effects[order, k],
             float(predictions[k]),
             tuple(of_features[k][:n]),
         )
-        for k, chosen in enumerate(best.T)
+        for k, order in enumerate(best.T)
     ]
 
 
@@ -253,9 +260,11 @@ def _choose_candidates(
         return np.arange(entries.values.size)
     size = np.abs(entries.values - entries.values.mean())
     if predictor.has_latents:
-        others = predictor.columns if axis == "row" else predictor.rows
-        n_latent = others.base.shape[1] - predictor.n_beside
-        latents, aim = (others.take(at, slice(0, n_latent)) for at in (entries.others, targets))
+        other_latents = predictor.columns if axis == "row" else predictor.rows
+        n_latent = other_latents.base.shape[1] - predictor.n_beside
+        latents, aim = (
+            other_latents.take(at, slice(0, n_latent)) for at in (entries.others, targets)
+        )
         lengths = np.linalg.norm(latents, axis=1)
         size = size * np.abs(latents @ aim[0]) / np.where(lengths > 0, lengths, 1.0)
     return np.sort(np.argsort(-size, kind="stable")[:most])
@@ -272,9 +281,9 @@ def _predict_without(
     step = max(_ENTRIES_AT_A_TIME // max(entries.values.size, 1), 1)
     parts = [np.empty((0, targets.size))]
     for start in range(0, left_out.size, step):
-        some = left_out[start : start + step]
-        without = predictor.with_only(axis, entries, without=some)
-        parts.append(_predict(without, axis, np.arange(some.size), targets))
+        part = left_out[start : start + step]
+        without = predictor.with_only(axis, entries, without=part)
+        parts.append(_predict(without, axis, np.arange(part.size), targets))
     return np.concatenate(parts)
 
 

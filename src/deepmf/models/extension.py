@@ -58,7 +58,7 @@ def check_predictions(entries: EntryStore, predictor: Predictor) -> None:
     """Refuse a stored model if predictions of some rows and columns are not finite."""
     if entries.scale.is_interactions:
         return
-    rows, columns = (_spread_positions(len(each)) for each in (entries.rows, entries.columns))
+    rows, columns = (_spread_positions(len(labels)) for labels in (entries.rows, entries.columns))
     pairs = np.repeat(rows, columns.size), np.tile(columns, rows.size)
     with np.errstate(over="ignore", invalid="ignore"):
         predictions = predictor.predict(*pairs)

@@ -222,18 +222,20 @@ def _encode(
 
 
 def _encode_features(
-    known: AxisFeatures | None, given: ManyFeatures | None, count: int, *, of: str
+    known: AxisFeatures | None, many_features: ManyFeatures | None, count: int, *, of: str
 ) -> FeatureVectors | None:
     """Encode the features of rows or columns; None if the model was fitted without."""
     if known is None:
-        if given is not None:
+        if many_features is not None:
             raise BadFeatures(f"the model was fitted without {of} features, and cannot read any")
         return None
-    given = [None] * count if given is None else given
-    if len(given) != count:
-        raise BadFeatures(f"features are given for {len(given)} {of}s, and entries for {count}")
+    many_features = [None] * count if many_features is None else many_features
+    if len(many_features) != count:
+        raise BadFeatures(
+            f"features are given for {len(many_features)} {of}s, and entries for {count}"
+        )
     vectors = FeatureVectors.empty(0, known.n_inputs)
-    for values in given:
+    for values in many_features:
         vectors = vectors.join(known.encode_one(values))
     return vectors
 

@@ -67,7 +67,11 @@ def load_feature_weights(
 ) -> FeatureWeights:
     """Return the stored weights; weights that do not fit the features raise `BadModelFile`."""
     axes = (("rows", entries.row_features), ("columns", entries.column_features))
-    parts = (Part(axis, kind, (each.n_inputs, width)) for axis, each in axes if each is not None)
+    parts = (
+        Part(axis, kind, (features.n_inputs, width))
+        for axis, features in axes
+        if features is not None
+    )
     return FeatureWeights(**Form(*parts, prefix="features").read({}, tensors))
 
 
@@ -145,8 +149,8 @@ class EffectEncoder(SolvingEncoder):
         prior = compute_prior(entries, weights)
         if prior is None:
             return compute_effects(entries, deviations, self._shrinkage)
-        left = deviations - prior[entries.group_of, 0]
-        return prior[:, 0] + compute_effects(entries, left, self._shrinkage)
+        residuals = deviations - prior[entries.group_of, 0]
+        return prior[:, 0] + compute_effects(entries, residuals, self._shrinkage)
 
 
 class Means(Recommends, Model):

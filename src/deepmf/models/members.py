@@ -131,25 +131,27 @@ def load_members(
     described = _BLEND.read(content)["members"]
     unknown = described.keys() - members.keys()
     if unknown or not described:
-        known = ", ".join(members)
-        raise BadModelFile(f"the stored members must be among {known}; got {list(described)}")
+        member_names = ", ".join(members)
+        raise BadModelFile(
+            f"the stored members must be among {member_names}; got {list(described)}"
+        )
     width = entries.scale.high - entries.scale.low or 1.0
     blended = {}
     for name in described:
-        found = _MEMBER.read(described[name], cutpoints=n_cutpoints)
+        stored = _MEMBER.read(described[name], cutpoints=n_cutpoints)
         link = None
-        if found["link"] is not None:
+        if stored["link"] is not None:
             lists = ("cutpoints", "support")
             link = Link(
-                **found["link"] | {field: tuple(found["link"][field].tolist()) for field in lists}
+                **stored["link"] | {field: tuple(stored["link"][field].tolist()) for field in lists}
             )
             if link.slope >= _LARGEST / width:
                 raise BadModelFile(
                     f"the stored slope of {name} must be below {_LARGEST / width:g}; got {link.slope:g}"
                 )
-        own = select_tensors(tensors, name)
-        fitted = members[name].load(found["content"], own, entries)
-        blended[name] = Blended(fitted, found["share"], link, bool(found["adds"]))
+        member_tensors = select_tensors(tensors, name)
+        fitted = members[name].load(stored["content"], member_tensors, entries)
+        blended[name] = Blended(fitted, stored["share"], link, bool(stored["adds"]))
     total = sum(member.share for member in blended.values())
     total_of_others = sum(member.share for member in blended.values() if not member.adds)
     if not any(math.isclose(share, 1.0, abs_tol=_ROUNDING) for share in (total, total_of_others)):
@@ -162,9 +164,9 @@ _BLEND = Form(Part("members", "object"))
 
 def select_tensors(tensors: Tensors, name: str) -> Tensors:
     """Return the tensors of a member, without its name."""
-    own = {
+    member_tensors = {
         key.removeprefix(f"{name}."): tensor
         for key, tensor in tensors.items()
         if key.startswith(f"{name}.")
     }
-    return own if has_values_to_check(tensors) else MappedTensors(own)
+    return member_tensors if has_values_to_check(tensors) else MappedTensors(member_tensors)

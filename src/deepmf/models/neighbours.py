@@ -120,12 +120,14 @@ class Neighbours:
         """Return neighbours with weights for targets (entries,) of columns, one for each ridge."""
         rows, renumbered = columns.renumber_others()
         inputs = self._read(rows)
-        known = inputs[inputs != 0] if isinstance(inputs, np.ndarray) else inputs.data
-        variance = float(np.square(known, dtype=np.float64).mean()) if known.size else 0.0
+        input_values = inputs[inputs != 0] if isinstance(inputs, np.ndarray) else inputs.data
+        variance = (
+            float(np.square(input_values, dtype=np.float64).mean()) if input_values.size else 0.0
+        )
         scaled = [ridge._replace(penalty=ridge.penalty * (variance or 1.0)) for ridge in ridges]
-        found = regress(inputs, renumbered, targets, self.near, scaled)
+        weight_lists = regress(inputs, renumbered, targets, self.near, scaled)
         learned = []
-        for weights, ridge in zip(found, ridges, strict=True):
+        for weights, ridge in zip(weight_lists, ridges, strict=True):
             near = self.near[:, : weights.shape[1]]
             learned.append(replace(self, near=near, weights=weights, penalty=ridge.penalty))
         return learned
@@ -188,9 +190,9 @@ class Neighbours:
         changed = np.unique(np.concatenate([columns, crossed[1], of_rows]))
         changed = changed[changed >= self.means.size]
         if changed.size:
-            solved = extended._solve_new(entries.all_entries("column", changed))
+            new_columns = extended._solve_new(entries.all_entries("column", changed))
             for name in ("near", "weights", "centres"):
-                getattr(extended, name)[changed] = getattr(solved, name)
+                getattr(extended, name)[changed] = getattr(new_columns, name)
         return extended
 
     def forget(self, axis: Axis, positions: IndexArray) -> Self:
@@ -269,19 +271,19 @@ class Neighbours:
 
     def _centre(self, entries: AxisEntries) -> Sparse:
         """Return the inputs (rows, trained) that are known."""
-        known = entries.below(self.means.size)
-        values = (known.values - self.means[known.others]).astype(np.float32)
-        shape = known.starts.size - 1, self.means.size
-        return Sparse((values, known.others, known.starts), shape=shape)
+        trained_entries = entries.below(self.means.size)
+        values = (trained_entries.values - self.means[trained_entries.others]).astype(np.float32)
+        shape = trained_entries.starts.size - 1, self.means.size
+        return Sparse((values, trained_entries.others, trained_entries.starts), shape=shape)
 
     def _read(self, rows: IndexArray) -> LatentArray | Sparse:
         """Return the inputs (rows, trained) of some rows, filled by the earlier passes."""
-        known = self._centre(self._gather(rows))
-        inputs = known.toarray() if is_dense(known) else known
+        entry_inputs = self._centre(self._gather(rows))
+        inputs = entry_inputs.toarray() if is_dense(entry_inputs) else entry_inputs
         for weights in self.fill:
             filled = _to_dense(inputs @ self._lay_out(self.fill_near, weights))
-            row_of = np.repeat(np.arange(rows.size), np.diff(known.indptr))
-            filled[row_of, known.indices] = known.data
+            row_of = np.repeat(np.arange(rows.size), np.diff(entry_inputs.indptr))
+            filled[row_of, entry_inputs.indices] = entry_inputs.data
             inputs = filled
         return inputs
 
@@ -346,8 +348,8 @@ def _multiply_lines(lines: Sparse, columns: Sparse) -> Callable[[slice], LatentA
     from deepmf.recommend.column_gram import MOST_FULL, multiply_columns
 
     if columns.shape[1] <= MOST_FULL and lines.shape == columns.shape[::-1]:
-        whole = multiply_columns(columns, None)
-        return lambda span: whole[span]
+        products = multiply_columns(columns, None)
+        return lambda span: products[span]
     factor = columns.toarray() if is_dense(columns) else columns
     return lambda span: _to_dense(lines[span] @ factor)
 
@@ -367,7 +369,7 @@ def regress(
     from deepmf.linalg.ridge import Limits, lay_out, run_batches
 
     sizes = [min(ridge.n_near, near.shape[1]) for ridge in ridges]
-    found = [np.zeros((len(near), size), dtype=np.float32) for size in sizes]
+    weight_lists = [np.zeros((len(near), size), dtype=np.float32) for size in sizes]
     widest = max(sizes)
     limits = Limits(entries_at_a_time=max(1, _CELLS_AT_A_TIME // 8 // max(widest, 1)))
     n_rows = columns.others.max(initial=0) + 1
@@ -383,12 +385,12 @@ def regress(
             cells = take_cells(places, near[at, :widest, None]) * roots[:, None]
             grams = cells @ cells.mT
             sums = np.einsum("cke,ce->ck", cells, values * roots)
-            for weights, size, ridge in zip(found, sizes, ridges, strict=True):
+            for weights, size, ridge in zip(weight_lists, sizes, ridges, strict=True):
                 equations = grams[:, :size, :size] + ridge.penalty * np.eye(size, dtype=np.float32)
                 weights[at], _ = solve_positive(equations, sums[:, :size])
 
     run_batches(solve, lay_out(columns, targets, n_others=n_rows, limits=limits))
-    return found
+    return weight_lists
 
 
 class SparseCells(NamedTuple):
@@ -412,10 +414,10 @@ class SparseCells(NamedTuple):
 
         Rows that increase along the last axis are found several times as fast.
         """
-        wanted = columns.astype(np.int64) * self.n_rows + rows
+        cell_keys = columns.astype(np.int64) * self.n_rows + rows
         if self.keys.size == 0:
-            return np.zeros(wanted.shape, dtype=np.float32)
-        at, is_known = locate(self.keys, wanted)
+            return np.zeros(cell_keys.shape, dtype=np.float32)
+        at, is_known = locate(self.keys, cell_keys)
         return np.where(is_known, self.values[at], np.float32(0.0))
 
 

@@ -104,9 +104,9 @@ def model_class(name: str) -> type[Model]:
     """
     if name not in MODELS:
         raise BadSetting(f"there is no model {name!r}; {suggest_name(name, MODELS)}")
-    found = find_class(MODELS[name].class_name)
-    assert found is not None
-    return found
+    model = find_class(MODELS[name].class_name)
+    assert model is not None
+    return model
 
 
 def find_class(class_name: str) -> type[Model] | None:
@@ -114,7 +114,7 @@ def find_class(class_name: str) -> type[Model] | None:
 
     A class of the user's own is found once it is defined or imported.
     """
-    if class_name in _MODULES and class_name in (each.class_name for each in MODELS.values()):
+    if class_name in _MODULES and class_name in (entry.class_name for entry in MODELS.values()):
         found: type[Model] = getattr(import_module(_MODULES[class_name]), class_name)
         return found
     from deepmf.models.base import Model
@@ -123,10 +123,10 @@ def find_class(class_name: str) -> type[Model] | None:
 
 
 def _find_defined(class_name: str, base: Any) -> type[Model] | None:
-    for each in base.__subclasses__():
-        found = each if each.__name__ == class_name else _find_defined(class_name, each)
-        if found is not None and not inspect.isabstract(found) and hasattr(found, "settings_class"):
-            return found
+    for subclass in base.__subclasses__():
+        model = subclass if subclass.__name__ == class_name else _find_defined(class_name, subclass)
+        if model is not None and not inspect.isabstract(model) and hasattr(model, "settings_class"):
+            return model
     return None
 
 
@@ -134,6 +134,6 @@ def find_name(model: type[Model]) -> str:
     """Return the registered name of a model class, or the name of the class itself."""
     home = model.__module__, model.__name__
     return next(
-        (name for name, each in MODELS.items() if (each.module, each.class_name) == home),
+        (name for name, entry in MODELS.items() if (entry.module, entry.class_name) == home),
         model.__name__,
     )

@@ -58,13 +58,13 @@ class SimpleModel(FactorModel):
 
     def _solve(self, axis: Axis, entries: AxisEntries, others: FloatArray) -> FloatArray:
         """Return what the class solves for, of the shape that it promises."""
-        found = (self.solve_rows if axis == "row" else self.solve_columns)(entries, others)
-        wanted = entries.starts.size - 1, others.shape[1]
-        if np.shape(found) != wanted:
+        factors = (self.solve_rows if axis == "row" else self.solve_columns)(entries, others)
+        shape = entries.starts.size - 1, others.shape[1]
+        if np.shape(factors) != shape:
             raise ValueError(
-                f"solve_{axis}s must return an array of the shape {wanted}; it has {np.shape(found)}"
+                f"solve_{axis}s must return an array of the shape {shape}; it has {np.shape(factors)}"
             )
-        return found
+        return factors
 
     def _make_solver(self, entries: EntryStore) -> SimpleSolver:
         return SimpleSolver(self, entries, self._count_latents(entries.train))
@@ -116,8 +116,8 @@ class SimpleEncoder(SolvingEncoder):
         self._model, self._mean = model, mean  # the model has only settings
 
     def solve(self, axis: Axis, entries: AxisEntries, others: Latents) -> LatentArray:
-        known = others.whole()[:, :-1].astype(np.float64)
-        factors = self._model._solve(axis, subtract_mean(entries, self._mean), known)
+        other_factors = others.whole()[:, :-1].astype(np.float64)
+        factors = self._model._solve(axis, subtract_mean(entries, self._mean), other_factors)
         return append(factors, self._mean if axis == "row" else 1.0).astype(np.float32)
 
 

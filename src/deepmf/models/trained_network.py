@@ -174,9 +174,9 @@ class TrainedBranch:
 
     def finish(self, sums: Any) -> Any:
         """Return the outputs of the first layer's sums (vectors, outputs)."""
-        (scale, shift), *others = self.norms
+        (scale, shift), *other_norms = self.norms
         latents = sums * scale + shift
-        for layer, (scale, shift) in zip(self.layers, others, strict=True):
+        for layer, (scale, shift) in zip(self.layers, other_norms, strict=True):
             latents = _multiply(latents.clip(0.0), layer) * scale + shift
         return latents
 

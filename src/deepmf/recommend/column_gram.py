@@ -290,15 +290,15 @@ def count_affordable(n_columns: int, *, on_gpu: bool = False) -> int:
 def _regress_on_all(gram: Cells, sums: Cells | None, ridge: Ridge) -> LatentArray:
     """Return the weights A^-1 B, A = G with its ridge; without sums B, -P / diag P off the
     diagonal, P = A^-1."""
-    every = np.arange(len(gram))
+    diagonal = np.arange(len(gram))
     equations = gram * 1.0
-    equations[every, every] *= 1.0 + ridge.noise
-    equations[every, every] += ridge.penalty
+    equations[diagonal, diagonal] *= 1.0 + ridge.noise
+    equations[diagonal, diagonal] += ridge.penalty
     inverse = _invert(equations)
     if sums is not None:
         return round_weights(inverse @ sums)
     inverse /= -inverse.diagonal() * 1.0
-    inverse[every, every] = 0.0
+    inverse[diagonal, diagonal] = 0.0
     return round_weights(inverse)
 
 
@@ -310,8 +310,8 @@ def _solve(equations: Cells, sums: LatentArray, ridge: Ridge) -> Cells:
     diagonals = equations.diagonal(0, 1, 2) * (1.0 + ridge.noise) + ridge.penalty
     right = place_beside(sums, equations)
     shrunk = equations * 1.0
-    every = np.arange(sums.shape[1])
-    shrunk[:, every, every] = diagonals
+    diagonal = np.arange(sums.shape[1])
+    shrunk[:, diagonal, diagonal] = diagonals
     solutions, failures = solve_positive(shrunk, right)
     alone = (right / diagonals)[failures]
     solutions[failures] = alone

@@ -169,9 +169,9 @@ class Confidence:
         """Return the distributions of pairs that can be trusted, with calibrated intervals."""
         change = self.change_pairs(rows, columns)
         is_changed = np.any((change.excess != 0) | (change.pooled != 0), axis=1)
-        some = OddsChange(change.excess[is_changed], change.pooled[is_changed])
+        changes = OddsChange(change.excess[is_changed], change.pooled[is_changed])
         exceedance = learned.exceedance.copy()
-        exceedance[is_changed] = special.expit(some.apply(find_odds(exceedance[is_changed])))
+        exceedance[is_changed] = special.expit(changes.apply(find_odds(exceedance[is_changed])))
         trusted = replace(learned, exceedance=exceedance)
         reach = self._find_reach(rows, columns)
         return trusted.with_coverages(
@@ -239,10 +239,10 @@ class Confidence:
 
     def without(self, axis: Axis, positions: IndexArray) -> Confidence:
         """Return the confidence without the new ones of some rows (or columns)."""
-        new = positions[positions >= self.n_trained[axis == "column"]]
+        new_positions = positions[positions >= self.n_trained[axis == "column"]]
         if axis == "row":
-            return replace(self, rows=self.rows.without(new))
-        return replace(self, columns=self.columns.without(new))
+            return replace(self, rows=self.rows.without(new_positions))
+        return replace(self, columns=self.columns.without(new_positions))
 
     def with_only(self, axis: Axis, entries: AxisEntries) -> Confidence:
         """Return the confidence where the only rows (or columns) have these entries."""

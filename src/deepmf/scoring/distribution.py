@@ -201,8 +201,10 @@ class PredictiveDistribution:
         0."""
         probabilities, within = self.probabilities, np.square(np.diff(self.edges)) / 12.0
         squares = probabilities @ (np.square(self.support) + within)
-        known = np.maximum(squares - np.square(probabilities @ self.support), 1e-12 * squares)
-        factors = np.sqrt(1.0 + variances / known)[:, None]
+        variances_before = np.maximum(
+            squares - np.square(probabilities @ self.support), 1e-12 * squares
+        )
+        factors = np.sqrt(1.0 + variances / variances_before)[:, None]
         return replace(self, exceedance=special.expit(find_odds(self.exceedance) / factors))
 
     def best(self, metric: str) -> FloatArray:
@@ -433,16 +435,16 @@ def place_cutpoints(
     cumulate: the symmetric cumulative distribution function of (value - mean) / deviation.
     means, deviations: of the distributions, (entries,).
     """
-    wanted = np.clip(n_above, 0.5, means.size - 0.5)
+    targets = np.clip(n_above, 0.5, means.size - 0.5)
     reach = (np.log(2.0 * means.size) + 1.0) * float(deviations.max())
-    low = np.full(wanted.size, float(means.min()) - reach)
-    high = np.full(wanted.size, float(means.max()) + reach)
+    low = np.full(targets.size, float(means.min()) - reach)
+    high = np.full(targets.size, float(means.max()) + reach)
     for _ in range(_CUTPOINT_STEPS):
         middle = (low + high) / 2.0
         expected = cumulate((means[:, None] - middle) / deviations[:, None]).sum(axis=0)
         low, high = (
-            np.where(expected > wanted, middle, low),
-            np.where(expected > wanted, high, middle),
+            np.where(expected > targets, middle, low),
+            np.where(expected > targets, high, middle),
         )
     cutpoints: FloatArray = (low + high) / 2.0
     return cutpoints

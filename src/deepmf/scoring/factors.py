@@ -115,11 +115,15 @@ class Factors:
         positions = positions[~is_old]
         if positions.size == 0:
             return changed
-        own = entries.row_entries(positions) if axis == "row" else entries.column_entries(positions)
-        others = self._get_latents(OTHER_AXIS[axis])
+        axis_entries = (
+            entries.row_entries(positions) if axis == "row" else entries.column_entries(positions)
+        )
+        other_latents = self._get_latents(OTHER_AXIS[axis])
         if not isinstance(self.encoder, SolvingEncoder):
-            return changed._replace_latents(axis, positions, self.encoder.encode(axis, own, others))
-        factors = self.encoder.solve(axis, own, Latents(others.base))
+            return changed._replace_latents(
+                axis, positions, self.encoder.encode(axis, axis_entries, other_latents)
+            )
+        factors = self.encoder.solve(axis, axis_entries, Latents(other_latents.base))
         return changed._put_solved(axis, positions, factors)
 
     def _get_latents(self, axis: Axis) -> Latents:
@@ -154,13 +158,13 @@ class Factors:
                 "column", entries.all_entries("column", columns), self.solve_by("row")
             )
             settled = self._put_solved("column", columns, factors)
-        others = settled.solve_by("column")
+        solved_columns = settled.solve_by("column")
         settled = settled._encode_by_trained(
             "row", entries, np.setdiff1d(unsettled.rows_left, encoded)
         )
         if not unsettled.are_any:
             return settled
-        solve = partial(_solve_again, encoder, entries, base=self.rows.base, columns=others)
+        solve = partial(_solve_again, encoder, entries, base=self.rows.base, columns=solved_columns)
         return replace(settled, rows=settled.rows.defer(unsettled.rows, solve))
 
     def _put_solved(self, axis: Axis, at: IndexArray, factors: LatentArray) -> Self:
@@ -169,10 +173,12 @@ class Factors:
         encoder, base = self.encoder, self._get_latents(axis).base
         assert isinstance(encoder, SolvingEncoder)
         latents = encoder.finish(axis, factors)
-        kept = factors[at >= len(base), : encoder.count_factors(base.shape[1])].astype(
+        new_factors = factors[at >= len(base), : encoder.count_factors(base.shape[1])].astype(
             encoder.factor_type
         )
-        arrived = (self.arrived or Arrived()).put(axis, at[at >= len(base)] - len(base), kept)
+        arrived = (self.arrived or Arrived()).put(
+            axis, at[at >= len(base)] - len(base), new_factors
+        )
         return replace(self, arrived=arrived)._replace_latents(axis, at, latents)
 
     def solve_by(self, axis: Axis) -> Latents:
@@ -181,11 +187,11 @@ class Factors:
         if not isinstance(self.encoder, SolvingEncoder):
             return self._get_latents(axis)
         base, arrived = self._get_latents(axis).base, self.arrived or Arrived()
-        found = arrived.rows if axis == "row" else arrived.columns
+        solved_factors = arrived.rows if axis == "row" else arrived.columns
         return (
             Latents(base)
-            if found is None
-            else Latents(base, len(base) + np.arange(len(found)), found)
+            if solved_factors is None
+            else Latents(base, len(base) + np.arange(len(solved_factors)), solved_factors)
         )
 
     def forget(self, axis: Axis, positions: IndexArray) -> Self:
@@ -194,11 +200,11 @@ class Factors:
         if positions.size == 0:
             return self
         latents = self._get_latents(axis)
-        new = positions[positions >= len(latents.base)]
+        new_positions = positions[positions >= len(latents.base)]
         changed = self._set_latents(axis, latents.without(positions))
-        if new.size == 0:
+        if new_positions.size == 0:
             return changed
-        arrived = self.arrived and self.arrived.without(axis, new - len(latents.base))
+        arrived = self.arrived and self.arrived.without(axis, new_positions - len(latents.base))
         return replace(changed, arrived=arrived)
 
     def read_entries(self, axis: Axis, entries: EntryStore, positions: IndexArray) -> AxisEntries:
@@ -206,14 +212,16 @@ class Factors:
         is_row = axis == "row"
         if not isinstance(self.encoder, SolvingEncoder):
             return entries.row_entries(positions) if is_row else entries.column_entries(positions)
-        found = entries.all_entries(axis, positions)
-        which, is_met = found.group_of, find_met(entries)
+        axis_entries = entries.all_entries(axis, positions)
+        which, is_met = axis_entries.group_of, find_met(entries)
         counts_all = (
-            np.isin(np.arange(positions.size), which[is_met[found.others]])
+            np.isin(np.arange(positions.size), which[is_met[axis_entries.others]])
             if is_row
             else is_met[positions]
         )
-        return found.select(counts_all[which] | (found.others < entries.train.shape[is_row]))
+        return axis_entries.select(
+            counts_all[which] | (axis_entries.others < entries.train.shape[is_row])
+        )
 
     def select_inputs(self, axis: Axis, entries: AxisEntries) -> AxisEntries:
         """Return the entries of rows (or columns) that the encoder reads: all, or those in trained
@@ -224,8 +232,8 @@ class Factors:
 
     def fold_in(self, axis: Axis, entries: AxisEntries) -> Self:
         """Return factors whose only rows (or columns) have these entries."""
-        others = self.solve_by(OTHER_AXIS[axis])
-        latents = self.encoder.encode(axis, entries, others)
+        other_latents = self.solve_by(OTHER_AXIS[axis])
+        latents = self.encoder.encode(axis, entries, other_latents)
         return self._set_latents(axis, Latents(check_finite(latents)))
 
     def take_rows(self, rows: IndexArray) -> Self:
@@ -234,12 +242,12 @@ class Factors:
 
     def proper(self, latents: Latents) -> LatentArray:
         """Return latents without the numbers beside them, read-only."""
-        whole = latents.whole()
-        if whole.shape[1] == self.n_beside:
+        all_latents = latents.whole()
+        if all_latents.shape[1] == self.n_beside:
             raise BadSetting(
                 "this model has no latents, so neither rows nor columns can be compared"
             )
-        proper: LatentArray = whole[:, : whole.shape[1] - self.n_beside]
+        proper: LatentArray = all_latents[:, : all_latents.shape[1] - self.n_beside]
         proper.flags.writeable = False
         return proper
 
@@ -265,14 +273,16 @@ class Factors:
         if not isinstance(encoder, SolvingEncoder):
             return self
         n_rows, n_columns = entries.train.shape
-        new = len(entries.rows) - n_rows, len(entries.columns) - n_columns
+        n_new = len(entries.rows) - n_rows, len(entries.columns) - n_columns
         width = encoder.count_factors(self.rows.base.shape[1])
         form = declare_arrived(encoder.factor_type)
-        stored = form.read({}, tensors, new_rows=new[0], new_columns=new[1], factors=width)
+        stored = form.read({}, tensors, new_rows=n_new[0], new_columns=n_new[1], factors=width)
         arrived = Arrived(**stored)
-        if any((table is None) != (count == 0) for table, count in zip(arrived, new, strict=True)):
+        if any(
+            (table is None) != (count == 0) for table, count in zip(arrived, n_new, strict=True)
+        ):
             raise BadModelFile("some stored factors of new rows or columns are missing")
-        return replace(self, arrived=arrived) if any(new) else self
+        return replace(self, arrived=arrived) if any(n_new) else self
 
 
 def _solve_again(
@@ -291,8 +301,8 @@ def _solve_again(
         train, at = entries.train, rows[moved]
         totals = train.row_counts[at] if train.weights is None else entries.row_entries(at).totals
         trained = TrainedRows(base[at], totals, train.column_counts)
-        added = group(at.size, entries.added.of_rows(at))
-        latents[moved] = encoder.move_rows(trained, added, columns)
+        added_entries = group(at.size, entries.added.of_rows(at))
+        latents[moved] = encoder.move_rows(trained, added_entries, columns)
     return latents
 
 

@@ -90,21 +90,21 @@ class Latents:
         rows[newer] = self._extra[:, fields][places[newer]]
         return rows
 
-    def products(self, vectors: LatentArray, some: slice) -> LatentArray:
+    def products(self, vectors: LatentArray, columns: slice) -> LatentArray:
         """Return the products (vectors, positions) of vectors with the latents of a range of
         positions.
 
         The trained table is read in place; only latents that were computed since are copied.
         """
         if self.positions.size == 0:
-            return vectors @ self.base[some].T
-        n_trained = max(min(some.stop, len(self.base)) - some.start, 0)
+            return vectors @ self.base[columns].T
+        n_trained = max(min(columns.stop, len(self.base)) - columns.start, 0)
         products = np.empty(
-            (len(vectors), some.stop - some.start), dtype=np.result_type(vectors, self.base)
+            (len(vectors), columns.stop - columns.start), dtype=np.result_type(vectors, self.base)
         )
-        products[:, :n_trained] = vectors @ self.base[some.start : some.start + n_trained].T
-        newer = slice(*np.searchsorted(self.positions, [some.start, some.stop]))
-        products[:, self.positions[newer] - some.start] = vectors @ self.extra[newer].T
+        products[:, :n_trained] = vectors @ self.base[columns.start : columns.start + n_trained].T
+        newer = slice(*np.searchsorted(self.positions, [columns.start, columns.stop]))
+        products[:, self.positions[newer] - columns.start] = vectors @ self.extra[newer].T
         return products
 
     def whole(self) -> LatentArray:

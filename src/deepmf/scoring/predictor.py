@@ -89,11 +89,11 @@ class PairPredictor(ABC):
     def distribution(self, rows: IndexArray, columns: IndexArray) -> PredictiveDistribution:
         """Return the distribution over levels of each pair; its mean moves as far as the
         prediction."""
-        found = self.read_distribution(rows, columns)
+        learned = self.read_distribution(rows, columns)
         if not self.moves:
-            return found
+            return learned
         values = self.read_values(rows, columns)
-        return found.shift(self._keep_on_scale(self.move(values, rows, columns)) - values)
+        return learned.shift(self._keep_on_scale(self.move(values, rows, columns)) - values)
 
     def move(self, values: FloatArray, rows: IndexArray, columns: IndexArray) -> FloatArray:
         """Return predictions (pairs,) at the time and with effects, which may leave the scale; -1
@@ -356,8 +356,8 @@ class Link(NamedTuple):
         """
         if self.few_count == 0.0:
             return np.ones(counts.shape, dtype=np.float32)
-        kept = 1.0 - 0.5 / (1.0 + np.square(counts / self.few_count))
-        return kept.astype(np.float32)
+        shares = 1.0 - 0.5 / (1.0 + np.square(counts / self.few_count))
+        return shares.astype(np.float32)
 
 
 # Locations that are tabulated around each cutpoint, in logits, and beyond the outermost ones.
@@ -433,8 +433,8 @@ def share_locations(members: Mapping[str, Shared], counts: Array | None) -> dict
     total = 1.0 - sum(shares[name] for name in few)
     for name, link in few.items():
         shares[name] = shares[name] * link.keep_shares(counts)
-    left = (1.0 - sum(shares[name] for name in few)) / total
-    return shares | {name: shares[name] * left for name in shares if name not in few}
+    factor = (1.0 - sum(shares[name] for name in few)) / total
+    return shares | {name: shares[name] * factor for name in shares if name not in few}
 
 
 @dataclass(frozen=True)
@@ -469,10 +469,10 @@ class Predictor(BlockPredictor):
     @property
     def has_latents(self) -> bool:
         """Whether rows and columns can be compared."""
-        every = (member.fitted for member in self.members.values())
+        fitted_members = (member.fitted for member in self.members.values())
         return any(
             isinstance(fitted, Factors) and fitted.columns.base.shape[1] > fitted.n_beside
-            for fitted in every
+            for fitted in fitted_members
         )
 
     @property
@@ -535,9 +535,9 @@ class Predictor(BlockPredictor):
         confidence = self.confidence
         counts = None if confidence is None else confidence.columns.counts[columns]
         blended = {name: member for name, member in self.members.items() if not member.adds}
-        added = {name: member.share for name, member in self.members.items() if member.adds}
+        added_shares = {name: member.share for name, member in self.members.items() if member.adds}
         return share_locations(blended, counts) | {
-            name: np.float32(share) for name, share in added.items()
+            name: np.float32(share) for name, share in added_shares.items()
         }
 
     def trust(
@@ -677,8 +677,10 @@ class Predictor(BlockPredictor):
 
     def products_are_finite(self) -> bool:
         """Whether no product of latents leaves the range of their type."""
-        every = (member.fitted for member in self.members.values())
-        return all(fitted.products_are_finite() for fitted in every if isinstance(fitted, Factors))
+        fitted_members = (member.fitted for member in self.members.values())
+        return all(
+            fitted.products_are_finite() for fitted in fitted_members if isinstance(fitted, Factors)
+        )
 
     def pack(self) -> Packed:
         """Return the members and the readout as JSON content and tensors."""

@@ -52,8 +52,8 @@ class Rehearsal(NamedTuple):
         pairs = numbers.permutation(held_out.values.size)
         for positions in (held_out.rows, held_out.columns):
             _, first_at = np.unique(positions[pairs], return_index=True)
-            some = positions[pairs][np.sort(first_at)[:_MOST_LINES]]
-            pairs = pairs[np.isin(positions[pairs], some)]
+            arrived = positions[pairs][np.sort(first_at)[:_MOST_LINES]]
+            pairs = pairs[np.isin(positions[pairs], arrived)]
         pairs = np.sort(pairs[:_MOST_PAIRS])
         rows, row_at = np.unique(held_out.rows[pairs], return_inverse=True)
         columns, column_at = np.unique(held_out.columns[pairs], return_inverse=True)
@@ -128,15 +128,15 @@ class _Cells(NamedTuple):
         """Return the excess and the pool of rows with a number of entries."""
         at, rows, columns = self._find_cells(place, 1)
         is_few = self._are_few(self.plain.rows, rows, place)
-        own = self.plain.columns.odds[columns[is_few]]
-        return _fit_odds(self.odds[at][is_few], own, self.are_above[is_few])
+        column_odds = self.plain.columns.odds[columns[is_few]]
+        return _fit_odds(self.odds[at][is_few], column_odds, self.are_above[is_few])
 
     def fit_columns(self, place: int) -> tuple[float, float]:
         """Return the excess and the pool of columns with a number of entries."""
         at, rows, columns = self._find_cells(place, 1 + len(FEW_COUNTS))
         is_few = self._are_few(self.plain.columns, columns, place)
-        own = self.plain.rows.odds[rows[is_few]]
-        return _fit_odds(self.odds[at][is_few], own, self.are_above[is_few])
+        row_odds = self.plain.rows.odds[rows[is_few]]
+        return _fit_odds(self.odds[at][is_few], row_odds, self.are_above[is_few])
 
     def fit_both(self, place: int, trust: Trust) -> float:
         """Return the excess of cells with a number of entries in the row and in the column."""
@@ -220,8 +220,10 @@ def make_confidence(
 
     learned: the distributions of held-out entries. stores: the entries without them, and all.
     """
-    seen, entries = stores
+    training, entries = stores
     frequencies = Frequencies.of(entries.train, unit_boundaries)
-    coverages, usual_counts = Confidence.of(trust, frequencies, seen).calibrate(learned, held_out)
+    coverages, usual_counts = Confidence.of(trust, frequencies, training).calibrate(
+        learned, held_out
+    )
     confidence = Confidence.of(trust, frequencies, entries)
     return replace(confidence, coverages=coverages, usual_counts=usual_counts)

@@ -86,10 +86,10 @@ class ByNeighbours(WholeRows):
         """Fit rows (rows, columns) with NaN; None where few cells are observed, or few rows."""
         scale = Scale(low=float(np.nanmin(table)), high=float(np.nanmax(table)))
         train = ObservedMatrix.from_array(table, scale)
-        seen, held_out = HeldOut.split(train, seed=seed)
+        training, held_out = HeldOut.split(train, seed=seed)
         if held_out is None:
             return None
-        fit = fit_to_values(EntryStore.of(seen), EntryStore.of(train), held_out)
+        fit = fit_to_values(EntryStore.of(training), EntryStore.of(train), held_out)
         return None if fit is None else cls(fit.fitted)
 
     def complete(self, table: FloatArray) -> FloatArray:

@@ -92,9 +92,9 @@ class Ordered(Completer):
         is_read = np.isin(rows, read_rows)
         columns = columns[is_read]
         cells = np.searchsorted(read_rows, rows[is_read]), columns
-        others = self.completer.predict(entries.take_rows(read_rows), *cells)
+        completed = self.completer.predict(entries.take_rows(read_rows), *cells)
         shares = self.shares[columns]
-        predictions[is_read] = shares * predictions[is_read] + (1.0 - shares) * others
+        predictions[is_read] = shares * predictions[is_read] + (1.0 - shares) * completed
         return predictions
 
     def find_spreads(self, entries: TableEntries, rows: IndexArray) -> FloatArray:
@@ -227,8 +227,8 @@ def _fit_smooth(
     of_axes = (features, None) if axis == "row" else (None, features)
     asked = entries.where(hidden.is_hidden)
     held_out = HeldOut(asked.rows, asked.columns, asked.values)
-    seen = matrix.take_entries(np.flatnonzero(~hidden.is_hidden))
-    stores = EntryStore.of(seen, *of_axes), EntryStore.of(matrix, *of_axes)
+    training = matrix.take_entries(np.flatnonzero(~hidden.is_hidden))
+    stores = EntryStore.of(training, *of_axes), EntryStore.of(matrix, *of_axes)
     fit = PositionsMember(seed).fit(MemberInputs(*stores, held_out, "cpu"))
     if fit is None or fit.scores is None:
         return None

@@ -139,22 +139,22 @@ class Loop:
         Raise `BadModelFile` for a state that this training cannot have been in.
         """
         history = History.from_dict(state.content.get("history"))
-        learned, good, rest = (
+        learned, best, task_state = (
             select_prefix(state.tensors, name) for name in ("learned", "good", "state")
         )
         current, current_state = self.task.get_learned(), self.task.state()
         for prefix, arrays in (
             ("learned", current),
-            ("good", current if good else {}),
+            ("good", current if best else {}),
             ("state", current_state),
         ):
             Form.like(arrays, prefix).read({}, state.tensors)
-        never = history.stopped == "interrupted" or bool(good) != (history.best_epoch is not None)
+        never = history.stopped == "interrupted" or bool(best) != (history.best_epoch is not None)
         if never or len(history) > self.settings.epochs:
             raise BadModelFile("the stored history does not belong to a training that can continue")
         try:
             self.task.set_learned(_send_all(learned, current))
-            self.task.restore(_send_all(rest, current_state))
+            self.task.restore(_send_all(task_state, current_state))
         except (RuntimeError, np.linalg.LinAlgError) as error:
             # a bad generator state, or factors without a solution
             raise BadModelFile(
@@ -163,7 +163,7 @@ class Loop:
         self.history = history
         if self._threads is not None:
             self._threads.resume_with(history.threads)
-        self._good = _send_all(good, current) or None
+        self._good = _send_all(best, current) or None
 
     def _run_epoch(self, epoch: int) -> bool:
         """Run one epoch; return whether to continue."""

@@ -300,12 +300,12 @@ def find_projection(
     n_vectors = min(most + _SPARE_VECTORS, len(rows), len(columns))
     right = np.random.default_rng(0).standard_normal((len(columns), n_vectors))
     for _ in range(_PROJECTION_STEPS):
-        left = np.linalg.qr(rows @ (columns.T @ right)).Q
-        right = np.linalg.qr(columns @ (rows.T @ left)).Q
-    turn, values, _ = np.linalg.svd((left.T @ rows) @ (columns.T @ right))
+        left_vectors = np.linalg.qr(rows @ (columns.T @ right)).Q
+        right = np.linalg.qr(columns @ (rows.T @ left_vectors)).Q
+    turn, values, _ = np.linalg.svd((left_vectors.T @ rows) @ (columns.T @ right))
     n_kept = max(1, np.count_nonzero(values[:most] > _LEAST_VALUE * values[0]))
     values = values[:n_kept].clip(min=np.finfo(np.float64).tiny)
-    column_map = rows.T @ (left @ turn[:, :n_kept]) / np.sqrt(values)
+    column_map = rows.T @ (left_vectors @ turn[:, :n_kept]) / np.sqrt(values)
     projected = columns @ column_map
     # the columns of `projected` are orthogonal, of square `values`
     row_map = columns.T @ (projected / values)

@@ -92,8 +92,8 @@ class SamplerMember:
             return None
 
     def _sample(self, inputs: MemberInputs) -> MemberFit:
-        seen, entries, backend = inputs.seen, inputs.entries, Backend.of(inputs.device)
-        is_joined, is_small = seen is not entries, entries.train.n_entries <= FEW_ENTRIES
+        training, entries, backend = inputs.seen, inputs.entries, Backend.of(inputs.device)
+        is_joined, is_small = training is not entries, entries.train.n_entries <= FEW_ENTRIES
         n_blind = self.iterations
         if is_joined and self.iterations > 1:
             n_blind = max(1, self.iterations // _BLIND_PARTS[is_small])

@@ -156,8 +156,8 @@ class OrdinalEncoder(TrainedEncoder, SolvingEncoder):
 
     def refine(self, refinement: Refinement, entries: AxisEntries) -> LatentArray:
         """Return latents; all vectors without entries and features share one."""
-        kept, places = share_empty(entries.are_empty)
-        return refinement.refine(entries.take(kept))[places]
+        is_first, places = share_empty(entries.are_empty)
+        return refinement.refine(entries.take(is_first))[places]
 
     def _take_new(self, others: Latents | None) -> Any:
         """Return the latents of new rows, or columns; None where there are none."""
@@ -183,11 +183,11 @@ def share_empty(are_empty: BoolArray) -> tuple[IndexArray, IndexArray]:
     >>> share_empty(np.array([False, True, False, True]))
     (array([0, 1, 2]), array([0, 1, 2, 1]))
     """
-    kept, first = ~are_empty, np.flatnonzero(are_empty)[:1]
-    kept[first] = True
-    places = np.cumsum(kept) - 1
+    is_first, first = ~are_empty, np.flatnonzero(are_empty)[:1]
+    is_first[first] = True
+    places = np.cumsum(is_first) - 1
     places[are_empty] = places[first]
-    return np.flatnonzero(kept), places
+    return np.flatnonzero(is_first), places
 
 
 _PENALTY = (), positive, below(_LARGEST_PENALTY)
@@ -224,22 +224,22 @@ class NetworkMember:
     def fit(self, inputs: MemberInputs) -> MemberFit:
         """Return the refined latents of all rows and columns."""
         assert self.network is not None
-        seen, entries, held_out, _ = inputs
-        encoder = _start_encoder(self.network, seen, entries, self.settings)
+        training, entries, held_out, _ = inputs
+        encoder = _start_encoder(self.network, training, entries, self.settings)
         start = encoder.refinement_columns
         if held_out is None:
             factors = _refine_in_rounds(encoder, None, entries)
             encoder.leave_gpu()
             return MemberFit(factors, None)
-        rows = _choose_penalties(encoder, seen, held_out, self.settings)
-        blind = _refine_in_rounds(encoder, rows, seen)
+        rows = _choose_penalties(encoder, training, held_out, self.settings)
+        blind = _refine_in_rounds(encoder, rows, training)
         scores = blind.score_pairs(held_out.rows, held_out.columns)
 
         def encode_blind(rows: AxisEntries, columns: AxisEntries) -> Factors:
             folded_columns = blind.fold_in("column", columns).columns
             return replace(blind.fold_in("row", rows), columns=folded_columns)
 
-        if seen is entries:
+        if training is entries:
             encoder.leave_gpu()
             return MemberFit(blind, scores, blind=encode_blind)
         refined = OrdinalEncoder(
@@ -272,7 +272,9 @@ class NetworkMember:
             entries.scale,
             landmarks=stored["landmarks"],
             refinement_columns=stored["columns"],
-            penalties=Penalties(*(math.inf if each is None else each for each in penalties)),
+            penalties=Penalties(
+                *(math.inf if penalty is None else penalty for penalty in penalties)
+            ),
         )
         rows, columns = unpack_latents(tensors, entries, width=encoder.layout.width)
         is_checked = has_values_to_check(tensors) and len(rows) > 0

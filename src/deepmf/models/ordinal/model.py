@@ -142,18 +142,18 @@ class OrdinalDMF(Recommends, NetworkModel):
         Without held-out entries, the penalties have default values, and one member is all.
         """
         network, sampler = self._get_factors("network"), self._get_factors("sampler")
-        chosen = dict(super().chosen_on_entries_)
+        choices = dict(super().chosen_on_entries_)
         if network is not None:
             assert isinstance(network.encoder, OrdinalEncoder)
-            chosen["row_penalty"] = network.encoder.penalties.rows
-            chosen["column_penalty"] = network.encoder.penalties.columns
-        chosen |= {"linear_size": 0, "linear_samples": 0, "linear_share": 0.0}
+            choices["row_penalty"] = network.encoder.penalties.rows
+            choices["column_penalty"] = network.encoder.penalties.columns
+        choices |= {"linear_size": 0, "linear_samples": 0, "linear_share": 0.0}
         if sampler is not None:
             assert isinstance(sampler.encoder, SampleEncoder)
-            chosen["linear_size"] = sampler.encoder.size
-            chosen["linear_samples"] = sampler.encoder.samples.n_samples
-            chosen["linear_share"] = self.predictor_.members["sampler"].share
-        return chosen
+            choices["linear_size"] = sampler.encoder.size
+            choices["linear_samples"] = sampler.encoder.samples.n_samples
+            choices["linear_share"] = self.predictor_.members["sampler"].share
+        return choices
 
     @property
     def network_(self) -> OrdinalNetwork:
@@ -238,12 +238,12 @@ class OrdinalDMF(Recommends, NetworkModel):
     def _estimate_work(self, train: ObservedMatrix) -> float:
         """Return the seconds of a fit on one idle core."""
         settings, n, (n_rows, n_columns) = self.settings, train.n_entries, train.shape
-        each = (
+        iteration_seconds = (
             _SAMPLER_SECONDS[0] * n
             + _SAMPLER_SECONDS[1] * (n_rows + n_columns)
             + _SAMPLER_SECONDS[2]
         )
-        work = self._count_iterations(train) * each
+        work = self._count_iterations(train) * iteration_seconds
         if settings.networks:
             n_steps = max(
                 -(-n_rows // settings.block_rows), -(-n_columns // settings.block_columns)
@@ -275,10 +275,10 @@ class OrdinalDMF(Recommends, NetworkModel):
     def _choose_for(self, train: ObservedMatrix, effort: str) -> dict[str, Any]:
         facts = Facts(*train.shape, train.n_entries, find_device(self.settings.device) != "cpu")
         epochs = self.settings.epochs if "epochs" in self._given else None
-        chosen = choose_settings(facts, effort, epochs=epochs)
-        if chosen["networks"] and self._lacks_torch():
-            chosen["networks"] = 0
-        return chosen
+        choices = choose_settings(facts, effort, epochs=epochs)
+        if choices["networks"] and self._lacks_torch():
+            choices["networks"] = 0
+        return choices
 
     def _lacks_torch(self) -> bool:
         """Whether a network is not asked for, and cannot be trained."""
@@ -337,8 +337,8 @@ class OrdinalDMF(Recommends, NetworkModel):
         self.history_ = History(stopped="epochs")
         limited = limit_threads(settings.device, n_entries=entries.train.n_entries)
         with limited, keep_numpy_to_one_thread(), refuse_unsolvable():
-            seen, held_out = self._hold_out(entries, validation)
-            inputs = gather_inputs(entries, seen, held_out, settings.seed, device)
+            training, held_out = self._hold_out(entries, validation)
+            inputs = gather_inputs(entries, training, held_out, settings.seed, device)
             predictor = self._fit_members(inputs, self._make_members(), fitting)
         return check_products(Fitted(entries, predictor))
 
@@ -629,8 +629,8 @@ def add_neighbours(
     if best.fitted is None:
         return predictor, logits
     link = Link(slope, 0.0, (0.0,) * logits.shape[1])
-    added = Blended(best.fitted, best.share, link, adds=True)
-    members = predictor.members | {"neighbours": added}
+    neighbours = Blended(best.fitted, best.share, link, adds=True)
+    members = predictor.members | {"neighbours": neighbours}
     return replace(predictor, members=members), add(best)
 
 

@@ -160,23 +160,23 @@ def choose_landmarks(
 ) -> IndexArray:
     """Return the positions of landmarks, chosen one by one: the direction that the earlier
     landmarks explain least."""
-    every = max(1, -(-len(directions) // most_candidates))
-    candidates = np.arange(0, len(directions), every)
+    step = max(1, -(-len(directions) // most_candidates))
+    candidates = np.arange(0, len(directions), step)
     directions = directions[candidates]
     residuals = _kernel(np.square(directions).sum(1))
     features = np.zeros((min(most, len(directions)), len(directions)), dtype=np.float32)
-    chosen: list[int] = []
-    while len(chosen) < len(features):
+    landmarks: list[int] = []
+    while len(landmarks) < len(features):
         position = int(residuals.argmax())
         if residuals[position] < _EXPLAINED:
             break
-        earlier = features[: len(chosen)]
+        earlier = features[: len(landmarks)]
         kernel = _kernel(directions @ directions[position]) - earlier[:, position] @ earlier
         feature = kernel / np.sqrt(residuals[position])
-        features[len(chosen)] = feature
+        features[len(landmarks)] = feature
         residuals = np.maximum(residuals - np.square(feature), 0.0)
-        chosen.append(position)
-    return candidates[chosen]
+        landmarks.append(position)
+    return candidates[landmarks]
 
 
 def _kernel(cosines: Any) -> Any:
@@ -238,9 +238,9 @@ def encode_views(
     n_vectors, n_entries = entries.indices.shape
     step = max(1, at_a_time // max(n_vectors, 1))
     lines = visible[..., :0] @ branch.embed_entries(entries.indices[:, :0], entries.units[:, :0])
-    for some in (slice(start, start + step) for start in range(0, n_entries, step)):
-        embedded = branch.embed_entries(entries.indices[:, some], entries.units[:, some])
-        lines = lines + visible[..., some] @ embedded
+    for span in (slice(start, start + step) for start in range(0, n_entries, step)):
+        embedded = branch.embed_entries(entries.indices[:, span], entries.units[:, span])
+        lines = lines + visible[..., span] @ embedded
     counts = visible.sum(-1)
     units = (visible @ entries.units[..., None])[..., 0]
     lines = lines * counts.clip(1.0)[..., None] ** -0.5 + branch.summarise(units, counts)
@@ -351,9 +351,9 @@ class Refinement(ABC):
             order, counts, most_vectors=most_vectors, most_entries=most_entries
         ):
             entries = PaddedEntries.of(vectors, units, ids).place_beside(self.others)
-            seen = entries if self.new is None else entries.below(len(self.others))
+            trained_entries = entries if self.new is None else entries.below(len(self.others))
             features = None if vectors.features is None else vectors.features.take(ids)
-            outputs = encode_views(self.branch, self.views, seen, features)
+            outputs = encode_views(self.branch, self.views, trained_entries, features)
             refined[:, ids] = fetch(self.refine_outputs(outputs, entries, penalties))
         return refined
 
@@ -396,10 +396,10 @@ class Refinement(ABC):
         entries)."""
         if self.new is not None:
             n_trained = len(self.others)
-            others = self.others[indices.clip(0, n_trained - 1)]
+            other_vectors = self.others[indices.clip(0, n_trained - 1)]
             is_new = indices >= n_trained
-            others[is_new] = self.new[indices[is_new] - n_trained]
-            return self._split_others(others)
+            other_vectors[is_new] = self.new[indices[is_new] - n_trained]
+            return self._split_others(other_vectors)
         if math.prod(indices.shape) < len(self.others):  # for all would take longer
             return self._split_others(self.others[indices])
         viewed, features = (table[indices] for table in self._all_others)
@@ -417,8 +417,8 @@ class Refinement(ABC):
     def _insert_landmarks(self, latents: Any, landmarks: Any) -> Any:
         """Return the network's latents with landmark fields behind the direction."""
         layout = self.layout
-        direction, rest = latents[..., layout.direction], latents[..., layout.n_direction :]
-        return find_library(latents).concatenate((direction, landmarks, rest), -1)
+        direction, response = latents[..., layout.direction], latents[..., layout.n_direction :]
+        return find_library(latents).concatenate((direction, landmarks, response), -1)
 
 
 class RowRefinement(Refinement):
@@ -482,8 +482,8 @@ class ColumnRefinement(Refinement):
     def score_landmarks(self, latents: Any, features: Any) -> Any:
         """Return the products (vectors, entries) of landmark features and the landmark steps of
         rows."""
-        own = latents[:, None, self.layout.landmarks] / LANDMARK_STEP_SIZE
-        return _multiply(own, features[..., self.layout.landmarks])[:, 0]
+        landmark_weights = latents[:, None, self.layout.landmarks] / LANDMARK_STEP_SIZE
+        return _multiply(landmark_weights, features[..., self.layout.landmarks])[:, 0]
 
     def apply_step(self, latents: Any, steps: Any) -> Any:
         refined = latents * 1.0
@@ -556,8 +556,8 @@ class NewtonStep(NamedTuple):
     def take(self, penalty: float) -> Any:
         """Return the steps (vectors, features) with a ridge penalty."""
         matrices = self.gram * 1.0
-        every = np.arange(self.gram.shape[-1])
-        matrices[:, every, every] += penalty
+        diagonal = np.arange(self.gram.shape[-1])
+        matrices[:, diagonal, diagonal] += penalty
         solution = solve_refinement(matrices, self.right)
         if self.features.shape[1] > self.features.shape[2]:
             return solution
@@ -631,11 +631,11 @@ def compute_penalty_errors(
     vectors = draw_some(np.unique(own_at), most_vectors, seed=seed)
     used = np.isin(own_at, vectors)
     places = np.searchsorted(vectors, own_at[used])
-    others, values = fetch(refinement.others)[other_at[used]], held_out.values[used]
+    other_vectors, values = fetch(refinement.others)[other_at[used]], held_out.values[used]
     refined = refinement.refine_by_penalty(read_vectors(vectors), PENALTY_CANDIDATES)
 
     def compute_error(latents: LatentArray) -> float:
-        rows, columns = latents[places], others
+        rows, columns = latents[places], other_vectors
         if not are_rows:
             rows, columns = columns, rows
         scores, response = (rows * columns).sum(1), rows[:, refinement.layout.response]

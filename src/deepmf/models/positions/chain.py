@@ -107,8 +107,8 @@ class SmoothChain:
         self._process = Process(np.zeros(size), np.ones(size), np.zeros((n_inputs, size)))
         steps = _CORRELATIONS ** self._gaps[:, None]
         self._log_noise = np.log1p(-np.square(steps)).sum(axis=0)
-        rest = 1.0 / (1.0 - np.square(steps))
-        self._squares = rest, -2.0 * steps * rest, np.square(steps) * rest
+        precisions = 1.0 / (1.0 - np.square(steps))
+        self._squares = precisions, -2.0 * steps * precisions, np.square(steps) * precisions
 
     def set_entries(self, entries: AxisEntries) -> None:
         """Go on with other entries of the same series and times."""
@@ -196,10 +196,10 @@ class SmoothChain:
             table.T @ product for table, product in zip(self._squares, products, strict=True)
         )  # (correlations, factors)
         scores = -0.5 * (self._process.precisions * squares + self._log_noise[:, None])
-        chosen = np.argmax(scores + numbers.gumbel(size=scores.shape), axis=0)
-        rates = 1.0 + 0.5 * squares[chosen, np.arange(chosen.size)]
+        places = np.argmax(scores + numbers.gumbel(size=scores.shape), axis=0)
+        rates = 1.0 + 0.5 * squares[places, np.arange(places.size)]
         precisions = numbers.gamma(1.0 + 0.5 * len(times), 1.0 / rates)
-        return Process(_CORRELATIONS[chosen], precisions, weights)
+        return Process(_CORRELATIONS[places], precisions, weights)
 
     def _draw_weights(self) -> FloatArray:
         """Draw the weights B of features, (inputs, factors)."""

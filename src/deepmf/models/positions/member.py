@@ -238,7 +238,7 @@ class SmoothEncoder(SolvingEncoder):
         )
         counts = np.diff(entries.starts)
         new_times = self._split(new)[:, :, :-1]
-        found, precisions = [], np.zeros(len(means))
+        factors, precisions = [], np.zeros(len(means))
         for number, sample in enumerate(self.samples):
             times = np.concatenate([sample.times, new_times[:, number]])[used]
             times = np.column_stack([times, np.ones(used.size)])
@@ -249,15 +249,15 @@ class SmoothEncoder(SolvingEncoder):
                 posterior = solve_normal(
                     grams, sums, alphas, np.append(sample.series_precisions, 1.0)
                 )
-                solved = posterior.means
-                predicted = np.einsum("ef,ef->e", solved[series], times[entries.others])
+                factors_of_sample = posterior.means
+                predicted = np.einsum("ef,ef->e", factors_of_sample[series], times[entries.others])
                 errors = np.bincount(
                     series, weights=weights * np.square(targets - predicted), minlength=len(means)
                 )
                 alphas = (_NOISE_COUNT + counts) / (_NOISE_COUNT / usual + errors)
-            found.append(solved)
+            factors.append(factors_of_sample)
             precisions += alphas / len(self.samples)
-        return np.column_stack([*found, means, deviations, precisions])
+        return np.column_stack([*factors, means, deviations, precisions])
 
     def _solve_times(self, entries: AxisEntries, new: FloatArray) -> FloatArray:
         n_times = entries.starts.size - 1
@@ -267,19 +267,19 @@ class SmoothEncoder(SolvingEncoder):
             np.concatenate([trained, arrived])[used]
             for trained, arrived in zip(self.measured, (new[:, -3], new[:, -2]), strict=True)
         )
-        weights, others = _get_weights(entries), entries.others
-        targets = (entries.values - means[others]) / deviations[others]
+        weights, series_at = _get_weights(entries), entries.others
+        targets = (entries.values - means[series_at]) / deviations[series_at]
         shape = n_times, used.size
         new_series = self._split(new)
         neighbours = _find_neighbours(self.times.positions, at.positions)
-        found, unknown = [], np.zeros(n_times)
+        factors_of_samples, unknown = [], np.zeros(n_times)
         for number, sample in enumerate(self.samples):
             series = np.concatenate([sample.series, new_series[:, number]])[used]
             alphas = np.concatenate([sample.alphas, new[:, -1]])[used]
-            factors, precisions = series[:, :-1], weights * alphas[others]
-            observed = scipy.sparse.csr_array((precisions, others, entries.starts), shape=shape)
-            residuals = precisions * (targets - series[others, -1])
-            values = scipy.sparse.csr_array((residuals, others, entries.starts), shape=shape)
+            factors, precisions = series[:, :-1], weights * alphas[series_at]
+            observed = scipy.sparse.csr_array((precisions, series_at, entries.starts), shape=shape)
+            residuals = precisions * (targets - series[series_at, -1])
+            values = scipy.sparse.csr_array((residuals, series_at, entries.starts), shape=shape)
             expected, prior = self._expect(sample, at, neighbours)
             posterior = solve_normal(
                 observed @ square_each(factors),
@@ -287,12 +287,12 @@ class SmoothEncoder(SolvingEncoder):
                 np.ones(n_times),
                 prior,
             )
-            found.append(np.column_stack([posterior.means, np.ones(n_times)]))
+            factors_of_samples.append(np.column_stack([posterior.means, np.ones(n_times)]))
             gains = np.square(sample.series[:, :-1]).mean(axis=0)
             variances = 1.0 / (prior + observed @ np.square(factors))
             unknown += variances @ gains / np.sum(gains / sample.process.precisions)
         unknown /= len(self.samples)
-        return np.column_stack([*found, np.zeros((n_times, 2)), unknown])
+        return np.column_stack([*factors_of_samples, np.zeros((n_times, 2)), unknown])
 
     def _expect(
         self, sample: SmoothSample, at: Times, neighbours: Neighbours
@@ -421,25 +421,25 @@ class PositionsMember:
 
     def fit(self, inputs: MemberInputs) -> MemberFit | None:
         """Return smooth factors; None without positions, or without held-out entries."""
-        seen, entries, held_out = inputs.seen, inputs.entries, inputs.held_out
+        training, entries, held_out = inputs.seen, inputs.entries, inputs.held_out
         calendar = Calendar.find(entries)
         if calendar is None or held_out is None:
             return None
         best: _Trial | None = None
         for trial in self._list_trials(calendar, entries):
-            trial.start(seen, seed=self.seed)
+            trial.start(training, seed=self.seed)
             trial.run(_TRIAL_BURN_IN, _TRIAL_SAMPLES)
-            errors = held_out.values - trial.predict(seen, held_out.rows, held_out.columns)
+            errors = held_out.values - trial.predict(training, held_out.rows, held_out.columns)
             trial.error = float(np.mean(np.square(errors)))
             if best is None or trial.error < (1.0 - _LEAST_GAIN) * best.error:
                 best = trial
         assert best is not None
         best.run(_BURN_IN - _TRIAL_BURN_IN, _N_BLIND)
         blind = best.make_encoder()
-        factors = blind.encode_all(seen)
+        factors = blind.encode_all(training)
         location = factors.score_pairs(held_out.rows, held_out.columns).location
         fitted = factors
-        if seen is not entries:
+        if training is not entries:
             best.set_entries(entries)
             best.run(_BURN_IN // 3, _N_SAMPLES)
             fitted = best.make_encoder().encode_all(entries)
@@ -468,7 +468,7 @@ class PositionsMember:
         choices: list[IndexArray] = []
         for with_cycles in (True, False):
             listed = calendar.list_inputs(features.encoding, with_cycles=with_cycles)
-            is_new = not any(np.array_equal(listed, other) for other in choices)
+            is_new = not any(np.array_equal(listed, choice) for choice in choices)
             if is_new and 0 < listed.size <= _MOST_INPUTS:
                 choices.append(listed)
         choices.append(NOTHING)
@@ -542,12 +542,14 @@ class _Trial:
 
     def _standardise(self, entries: EntryStore) -> AxisEntries:
         axis = OTHER_AXIS[self.calendar.axis]
-        found = _get_entries(entries, axis, entries.train.shape[axis == "column"])
-        self.units = SeriesUnits.of(found)
-        self.measured = self.units.measure(found)
+        series_entries = _get_entries(entries, axis, entries.train.shape[axis == "column"])
+        self.units = SeriesUnits.of(series_entries)
+        self.measured = self.units.measure(series_entries)
         means, deviations = self.measured
-        series = found.group_of
-        return found._replace(values=(found.values - means[series]) / deviations[series])
+        series = series_entries.group_of
+        return series_entries._replace(
+            values=(series_entries.values - means[series]) / deviations[series]
+        )
 
 
 _AXIS = Form(Part("axis", "text", (), one_of("row", "column")))
