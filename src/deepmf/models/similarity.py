@@ -51,7 +51,7 @@ _CONSTANT = 0.5
 # The kernel of a row with itself.
 _VARIANCE = 1.0 + _CONSTANT
 
-# Rows without entries have the mean profile of so many others.
+# Rows without entries have the mean profile of this many others.
 _N_NEAR = 5
 
 # Rows that others are compared with, evenly chosen, and the eigenvectors of their kernel.
@@ -70,13 +70,13 @@ _USUAL_SHARE = 0.9
 # Few entries are held out by turns: how many these are, how often, and one in how many.
 _FEW_ENTRIES, _N_TURNS, _ONE_IN = 20_000, 5, 5
 
-# Rows that have the lowest value alone can be left out where so many entries have another one.
+# Rows that have the lowest value alone can be left out where this many entries have another one.
 _FEWEST_ABOVE = 20
 
-# The usual option changes where that lowers the squared error by so many standard errors.
+# The usual option changes where that lowers the squared error by this many standard errors.
 _LEAST_FALL = 1.0
 
-# Least squares are solved up to this relative residual, in at most so many steps.
+# Least squares are solved up to this relative residual, in at most this many steps.
 _TOLERANCE, _MOST_STEPS = 1e-5, 200
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deepmf.errors import DeviceUnavailable
-from deepmf.nn.group import find_ranks
 from deepmf.training.threads import count_free_main_bytes
 
 if TYPE_CHECKING:
@@ -55,6 +54,8 @@ def find_device(device: str) -> str:
         raise DeviceUnavailable(
             f"device 'cuda' was requested, but {reason}; device='cpu' would work"
         )
+    from deepmf.nn.group import find_ranks
+
     if find_ranks() is None:
         return "cuda"
     import torch

@@ -183,6 +183,7 @@ WITH_LINEAR: dict[str, Any] = {
     "linear_iterations": 6,
     "device": "cpu",
     "presence": None,
+    "neighbours": None,
 }
 
 LARGER = generate(50, 40, density=0.5, noise=0.3, seed=0).matrix

@@ -26,14 +26,14 @@ from deepmf.scoring.factors import Factors, unpack_latents
 from deepmf.storage.model_file import Tensors
 from deepmf.training.holdout import choose
 
-# The blind part of a chain, as one in so many of its iterations: of many entries, and of few.
+# The blind part of a chain, as one in a number of its iterations: of many entries, and of few.
 _BLIND_PARTS = {False: 2, True: 3}
 
 # Up to this many entries, held-out entries choose between chains of values and of scores; a factor
 # needs fewer entries, as one that says nothing costs little there.
 FEW_ENTRIES, _FEW_A_FACTOR = 20_000, 2
 
-# Two chains are compared after a third of their iterations if these are at least so many.
+# Two chains are compared after a third of their iterations if these are at least this many.
 _FEWEST_COMPARED = 40
 
 # Samples that predict rehearsed arrivals: few are enough to tell how far they can be trusted.
