@@ -218,6 +218,23 @@ def test_calibration_in_words_and_numbers(entries: ObservedMatrix, discrete: Mod
     ]
 
 
+def test_certainty_is_shown_by_the_number_of_known_entries(
+    entries: ObservedMatrix, probable: Model
+) -> None:
+    found = find(probable, entries)
+    lines = lines_of(
+        html_of(make_calibration_section(found)), "Probabilities by entries of the row"
+    )
+    assert lines[0][-1] == "calibration error" and len(lines) == 1 + len(found.certainty)
+    counts = probable.row_counts(entries.entries()[0])
+    for line, group in zip(lines[1:], found.certainty, strict=True):
+        inside = (counts >= group.first) & (counts <= (group.last or counts.max()))
+        rows, columns, values = (part[inside] for part in entries.entries())
+        lower, upper = probable.predict_interval(rows, columns, coverage=0.9)
+        held = np.mean((lower <= values) & (values <= upper))
+        assert line[1] == str(values.size) and line[2] == percent(f"{100 * held:.1f}")
+
+
 def test_what_a_model_does_not_have_is_said(split: AreaSplit, discrete: Model) -> None:
     left_out = make_calibration_section(find(discrete, split.test["I"]))
     assert isinstance(left_out, LeftOut) and left_out.reason.startswith("DMFD predicts no")

@@ -6,14 +6,14 @@ import math
 import warnings
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from deepmf.errors import BadEntries, BadSetting, Hint, NothingObserved, UnknownLabel, check_count
 from deepmf.files import polars
-from deepmf.matrix.arrays import FloatArray
+from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.extras import TimeArray
 from deepmf.matrix.labels import Labelled
 from deepmf.matrix.matrix import AREAS, Entries, ObservedMatrix, check_matrix
@@ -286,15 +286,38 @@ def evaluate_cold_start(model: Model, test: ObservedMatrix) -> list[ColdStart]:
     """
     rows, columns, values = test.entries()
     predicted = model.predict(rows, columns, at=test.times if model.has_drift else None)
-    group = np.searchsorted(STARTS, model.row_counts(rows), side="right") - 1
+    return [
+        ColdStart(
+            group.first,
+            group.last,
+            group.places.size,
+            rmse_error(predicted[group.places], values[group.places]),
+        )
+        for group in group_by_known(model, test)
+    ]
+
+
+class KnownGroup(NamedTuple):
+    """Test entries whose rows have similar numbers of known entries.
+
+    first, last: the smallest and the largest number; None without a largest.
+    places: of the test entries.
+    """
+
+    first: int
+    last: int | None
+    places: IndexArray
+
+
+def group_by_known(model: Model, test: ObservedMatrix) -> list[KnownGroup]:
+    """Return the test entries by the number of known entries of their rows, from few to many."""
+    which = np.searchsorted(STARTS, model.row_counts(test.entries()[0]), side="right") - 1
     ends = [*(start - 1 for start in STARTS[1:]), None]
-    curve = []
-    for number, (first, last) in enumerate(zip(STARTS, ends, strict=True)):
-        inside = group == number
-        if np.any(inside):
-            error = rmse_error(predicted[inside], values[inside])
-            curve.append(ColdStart(first, last, int(np.count_nonzero(inside)), error))
-    return curve
+    groups = [
+        KnownGroup(first, last, np.flatnonzero(which == number))
+        for number, (first, last) in enumerate(zip(STARTS, ends, strict=True))
+    ]
+    return [group for group in groups if group.places.size]
 
 
 def confusion_matrix(model: Model, test: ObservedMatrix) -> npt.NDArray[np.int64]:

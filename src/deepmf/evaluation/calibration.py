@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from deepmf.errors import BadEntries
+from deepmf.evaluation.areas import group_by_known
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import interval_coverage_score
 
@@ -52,6 +53,20 @@ class IntervalCoverage:
     def margin(self) -> float:
         """The standard error of `coverage`."""
         return share_margin(self.coverage, self.n_entries)
+
+
+@dataclass(frozen=True)
+class CertaintyByCount:
+    """How true probabilities are for rows with `first` to `last` known entries.
+
+    interval: the coverage and width of their intervals. error: the expected calibration error of
+        levels; None on a scale without levels.
+    """
+
+    first: int
+    last: int | None
+    interval: IntervalCoverage
+    error: float | None
 
 
 def share_margin(share: float, n: int) -> float:
@@ -148,3 +163,19 @@ def evaluate_intervals(
             IntervalCoverage(values.size, share, n_inside / values.size, width / values.size)
         )
     return coverages
+
+
+def evaluate_certainty_by_count(
+    model: Any, test: ObservedMatrix, *, coverage: float = 0.9
+) -> list[CertaintyByCount]:
+    """Measure intervals, and the probabilities of levels, on test entries by the number of known
+    entries of their rows."""
+    certainties = []
+    for first, last, places in group_by_known(model, test):
+        entries = test.take_entries(places)
+        (interval,) = evaluate_intervals(model, entries, wanted=(coverage,))
+        error = None
+        if model.scale_.levels is not None:
+            error = evaluate_calibration(model, entries, coverage=coverage).error
+        certainties.append(CertaintyByCount(first, last, interval, error))
+    return certainties

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,8 +24,10 @@ from deepmf.evaluation.areas import (
 )
 from deepmf.evaluation.calibration import (
     Calibration,
+    CertaintyByCount,
     IntervalCoverage,
     evaluate_calibration,
+    evaluate_certainty_by_count,
     evaluate_intervals,
 )
 from deepmf.evaluation.ranking import RankingEvaluation, evaluate_ranking
@@ -76,6 +79,8 @@ class Findings:
     confusion : counts (true level, predicted level); None on a scale without levels.
     calibration, intervals : calibration of level probabilities, or of intervals of real values;
         None without a distribution.
+    certainty : intervals and probabilities by the number of known entries; empty without a
+        distribution.
     ranking, no_ranking : the ranking, or the reason why there is none.
     """
 
@@ -91,6 +96,7 @@ class Findings:
     intervals: list[IntervalCoverage] | None
     ranking: RankingEvaluation | None
     no_ranking: str = ""
+    certainty: Sequence[CertaintyByCount] = ()
 
     @property
     def measurements(self) -> list[Measurement]:
@@ -146,6 +152,9 @@ def find(
         else None,
         ranking=ranking,
         no_ranking=no_ranking,
+        certainty=evaluate_certainty_by_count(model, known_test)
+        if model.gives_distribution
+        else (),
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.evaluation.areas import STARTS, UNKNOWN, AreaErrors, ColdStart
-from deepmf.evaluation.calibration import IntervalCoverage
+from deepmf.evaluation.calibration import CertaintyByCount, IntervalCoverage
 from deepmf.evaluation.ranking import ROW_METRICS, TITLES, RankingEvaluation
 from deepmf.formatting import (
     describe_relevant,
@@ -312,7 +312,7 @@ def make_calibration_section(found: Findings) -> Section | LeftOut:
     """Return the section on the calibration of probabilities and intervals."""
     title, calibration = "Calibration", found.calibration
     if found.intervals is not None:
-        return _make_interval_section(title, found.intervals)
+        return _make_interval_section(title, found.intervals, found.certainty)
     if calibration is None:
         return LeftOut(title, f"{found.measured.name} predicts no probabilities")
     lines = [
@@ -346,7 +346,7 @@ def make_calibration_section(found: Findings) -> Section | LeftOut:
         how="On the diagonal, probabilities are calibrated: of ten forecasts of 30\N{NO-BREAK SPACE}%, three come "
         "true. Above it, events are more frequent than forecast; below it, less frequent. "
         + _BARS.replace("test entries", "forecasts"),
-        figures=[shown],
+        figures=[shown, *_plot_certainty(found.certainty)],
         meanings=[
             (
                 error,
@@ -365,7 +365,51 @@ def make_calibration_section(found: Findings) -> Section | LeftOut:
     )
 
 
-def _make_interval_section(title: str, held: Sequence[IntervalCoverage]) -> Section:
+def _plot_certainty(certainty: Sequence[CertaintyByCount]) -> list[Figure]:
+    """Plot the share of values inside intervals by the number of known entries of the row, where
+    there is any."""
+    if not certainty:
+        return []
+    names = [name_group(group.first, group.last) for group in certainty]
+    intervals = [group.interval for group in certainty]
+    nominal = format_percent(intervals[0].wanted, digits=0)
+    lines = [
+        [
+            name,
+            format_count(group.interval.n_entries),
+            format_percent(group.interval.coverage),
+            format_amount(group.interval.width),
+            "" if group.error is None else format_percent(group.error, digits=2),
+        ]
+        for name, group in zip(names, certainty, strict=True)
+    ]
+    heads = ["entries of the row", "test entries", "values inside", "mean width"]
+    if certainty[0].error is None:
+        lines = [line[:-1] for line in lines]
+    else:
+        heads.append("calibration error")
+    label = f"inside {nominal} intervals"
+    drawing = plot_cold_start(
+        names,
+        {label: [interval.coverage for interval in intervals]},
+        margins={label: _list_margins(intervals)},
+        counts=[interval.n_entries for interval in intervals],
+        y_label=label,
+    )
+    caption = f"Share of test values {label}, from rows with few entries to rows with many: "
+    return [
+        Figure(
+            "Coverage by number of known entries",
+            drawing,
+            caption + "; ".join(f"{line[0]} {line[2]}" for line in lines),
+            Table("Probabilities by entries of the row", heads, lines),
+        )
+    ]
+
+
+def _make_interval_section(
+    title: str, held: Sequence[IntervalCoverage], certainty: Sequence[CertaintyByCount]
+) -> Section:
     """Return the section on the share of real values inside prediction intervals."""
     margins = _list_margins(held)
     lines = [
@@ -394,7 +438,7 @@ def _make_interval_section(title: str, held: Sequence[IntervalCoverage]) -> Sect
         title=title,
         how="On the diagonal, intervals contain as many values as they should. Below it they are too narrow, above it "
         "too wide. Of two calibrated models, the one with narrower intervals (in the units of the values) is better.",
-        figures=[shown],
+        figures=[shown, *_plot_certainty(certainty)],
         tables=[
             Table(
                 "Intervals by nominal coverage",
