@@ -30,6 +30,7 @@ FILE_TREE, REFERENCE, NOTEBOOK = (
 # Files beside docs/, and the pages that include them.
 INCLUDED = {
     "../results/README.md": "results.md",
+    "../../results/README.md": "../results.md",
     "../results/log.md": "log.md",
     "../CHANGELOG.md": "changelog.md",
 }
