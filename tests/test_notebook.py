@@ -32,7 +32,7 @@ def test_the_built_page_shows_its_pictures(page: Path) -> None:
 
 
 def test_the_gallery_is_complete() -> None:
-    names = ["films", "genotypes", "sensors", "service", "shop", "survey"]
+    names = ["drug_targets", "films", "genotypes", "sensors", "service", "shop", "survey"]
     assert [page.stem for page in notebook.PAGES] == names
 
 

@@ -53,7 +53,7 @@ class Quantizer(nn.Module):
     def __init__(self, levels: Sequence[float]) -> None:  # at least two, increasing
         super().__init__()
         exact = torch.tensor(levels, dtype=torch.float64)
-        dtype = torch.get_default_dtype()
+        dtype = torch.float32  # of every weight, whatever the caller of `fit` has as default
         uniform = ((exact[:-1] + exact[1:]) / 2).to(dtype)
         infinity = torch.tensor(math.inf, dtype=dtype)
         # These follow from the levels; only the learned boundaries are state.

@@ -194,7 +194,7 @@ class PredictiveDistribution:
     @property
     def probabilities(self) -> FloatArray:
         """The probability of each value (pairs, values)."""
-        return -np.diff(self.exceedance, axis=1, prepend=1.0, append=0.0)
+        return 0.0 - np.diff(self.exceedance, axis=1, prepend=1.0, append=0.0)  # never -0.0
 
     def widen(self, variances: FloatArray) -> PredictiveDistribution:
         """Return distributions to which variances (pairs,) are added: all log-odds are nearer to

@@ -101,11 +101,12 @@ class BlockSource(ABC):
         Each of several ranks may hold only a part of the entries.
         """
         self._ranks = ranks
-        self.dense = prefer_dense(self.matrix, device, half=half)
-        if ranks is not None:  # all ranks take the same steps
-            self.dense = all(ranks.collect(self.dense))
         if self._force_dense is not None:
             self.dense = self._force_dense
+        else:
+            self.dense = prefer_dense(self.matrix, device, half=half)
+            if ranks is not None:  # all ranks take the same steps
+                self.dense = all(ranks.collect(self.dense))
         if self.dense:
             self._place_dense(device, torch.bfloat16 if half else torch.float32)
         else:
