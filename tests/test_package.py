@@ -213,10 +213,10 @@ def test_every_generated_table_states_its_commits() -> None:
         text = page.read_text(encoding="utf-8")
         if page.parent != result_tables.RESULTS:
             assert not re.search(r"†|[Mm]easured with commit", text), page.name
-            assert (
-                sum(line.startswith("| ") and "<!-- value" in line for line in text.splitlines())
-                <= 6
-            ), page.name
+            rows = [line for line in text.splitlines() if line.startswith("| ")]
+            n_drawn = sum("<!-- value" in row for row in rows)
+            # the front page has a row for each kind of protocol
+            assert n_drawn <= (10 if page.name == "README.md" else 6), page.name
             continue
         for found in result_tables.BLOCK.finditer(text):
             if found[3] != "not-run":

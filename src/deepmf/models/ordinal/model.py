@@ -80,6 +80,9 @@ if TYPE_CHECKING:
     from deepmf.training.memory import FitBytes
     from deepmf.training.trainer import Trainer
 
+# Members that read features alone.
+_OF_FEATURES = ("positions", "similarity")
+
 # One entry in this many is held out, of many entries and of few.
 _ONE_IN = {False: 20, True: 10}
 
@@ -497,9 +500,13 @@ class OrdinalDMF(Recommends, NetworkModel):
         sampler_fit: that of the sampler, where it is fitted beside the network.
         """
         fits: dict[str, MemberFit] = {}
+        entries = inputs.entries
+        has_features = bool(entries.row_features or entries.column_features)
         for name, member in members.items():
             if inputs.held_out is None and fits:
                 break  # nothing could choose shares
+            if name in _OF_FEATURES and not has_features:
+                continue
             fitting.show_stage("refining" if name == "network" else name)
             is_beside = name == "sampler" and sampler_fit is not None
             fit = sampler_fit.result() if is_beside and sampler_fit else member.fit(inputs)
