@@ -18,6 +18,7 @@ import tomllib
 import warnings
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -193,7 +194,7 @@ def test_commands_exist(command: str) -> None:
             known = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
             assert {target for target in targets if "=" not in target} <= set(known)
         case ["python", "-m", module, *_]:
-            assert module.split(".")[:2] == ["deepmf", "experiments"]
+            assert module.startswith("deepmf.experiments") and find_spec(module)
         case ["python", path, *_]:
             assert (ROOT / path).is_file()
         case ["pip", "install", *what]:
