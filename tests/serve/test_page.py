@@ -323,7 +323,7 @@ def test_by_keyboard_in_every_look(
     assert re.search(r"entries learned\s+1\b|1\s+entries learned", shown)
     page.focus("#tab-operator")
     keyboard.press("ArrowLeft")
-    assert page.locator("#you").is_visible()
+    page.locator("#you").wait_for()  # a view follows its address, which takes a moment
     unnamed = """controls => controls.filter(
         one => !one.textContent && !one.ariaLabel && !one.labels?.length && !one.hidden
     ).map(one => one.outerHTML)"""
