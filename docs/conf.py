@@ -196,7 +196,7 @@ def add_lists(app: Sphinx, docname: str, source: list[str]) -> None:
     if docname == "files":
         source[0] += "".join(FILE_TREE["list_files"]())
     elif docname == "api":
-        source[0] += REFERENCE["list_topics"]()
+        source[0] = REFERENCE["add_names"](source[0])
     elif docname.startswith("gallery/"):
         notebook = NOTEBOOK["notebook_of"](Path(docname))
         app.env.note_dependency(str(notebook))

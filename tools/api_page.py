@@ -1,11 +1,10 @@
-"""The Python reference: docs/api.md lists every public name, and docs/api/ documents each by its
-docstring.
+"""The Python reference: docs/api.md introduces each topic, and docs/api/ documents every public name
+by its docstring.
 
 docs/conf.py calls this when the pages are built; docs/api/ is not kept in the repository.
 """
 
 import inspect
-from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
@@ -15,44 +14,15 @@ from deepmf.training.settings import Settings
 
 DOCS = Path(__file__).parents[1] / "docs"
 
-# page: its title, its introduction, the modules it documents.
+# The modules of each topic, in the order of the sections of docs/api.md.
 TOPICS = {
-    "data": (
-        "Data",
-        "Matrices, scales, features, reading, splits and data sets.",
-        ["deepmf.matrix", "deepmf.data", "deepmf.datasets"],
-    ),
-    "models": (
-        "Models",
-        "Every model has the methods of `Model`. Settings are keyword arguments; [Settings](settings.md) lists them. "
-        "The options of `recommend` are the fields of `Request`.",
-        ["deepmf.models", "deepmf.recommend"],
-    ),
-    "settings": (
-        "Settings and training",
-        "The settings of each model, as `deepmf settings MODEL` shows them; history and callbacks.",
-        ["deepmf.training"],
-    ),
-    "evaluation": (
-        "Evaluation",
-        "Errors, rankings, calibration, comparisons, plots and [reports](../report.md).",
-        ["deepmf.evaluation", "deepmf.metrics", "deepmf.plots", "deepmf.report"],
-    ),
-    "sklearn": (
-        "Tables",
-        "The scikit-learn [imputer](../sklearn.md) and its scores.",
-        ["deepmf.sklearn"],
-    ),
-    "service": (
-        "Service",
-        "[The service](../serving.md) and its client.",
-        ["deepmf.serve", "deepmf.client"],
-    ),
-    "errors": (
-        "Errors and warnings",
-        "All of them derive from `DeepMFError` or `DeepMFWarning`.",
-        ["deepmf.errors"],
-    ),
+    "data": ["deepmf.matrix", "deepmf.data", "deepmf.datasets"],
+    "models": ["deepmf.models", "deepmf.recommend"],
+    "settings": ["deepmf.training"],
+    "evaluation": ["deepmf.evaluation", "deepmf.metrics", "deepmf.plots", "deepmf.report"],
+    "sklearn": ["deepmf.sklearn"],
+    "service": ["deepmf.serve", "deepmf.client"],
+    "errors": ["deepmf.errors"],
 }
 # The topic of a name of `deepmf` itself, by the package that defines it; models and settings have
 # their own.
@@ -94,7 +64,7 @@ def list_sections(topic: str) -> dict[str, list[str]]:
     there alone."""
     own = set(import_module("deepmf").__all__)
     sections = {"deepmf": list_own_names(topic)}
-    for module in TOPICS[topic][2]:
+    for module in TOPICS[topic]:
         sections[module] = [name for name in list_names(module) if name not in own]
     return {module: names for module, names in sections.items() if names}
 
@@ -111,10 +81,16 @@ def directive(module: str, name: str) -> str:
     return f".. auto{'function' if callable(found) else 'data'}:: {name}\n"
 
 
+def read_sections() -> list[str]:
+    """Return the sections of docs/api.md, from their headings on."""
+    page = (DOCS / "api.md").read_text(encoding="utf-8")
+    return page.split("\n## ")[1:]
+
+
 def topic_page(topic: str) -> str:
     """Return the page of a topic."""
-    title, introduction, _ = TOPICS[topic]
-    parts = [f"# {title}\n\n{introduction}\n"]
+    section = dict(zip(TOPICS, read_sections(), strict=True))[topic]
+    parts = [f"# {section.replace('](', '](../')}"]
     for module, names in list_sections(topic).items():
         shown = "\n".join(directive(module, name) for name in names)
         parts.append(
@@ -123,16 +99,18 @@ def topic_page(topic: str) -> str:
     return "".join(parts)
 
 
-def list_topics() -> str:
-    """Return all names by topic, in Markdown."""
-    return "".join(
-        [
-            *_list_topics(),
-            "\n```{toctree}\n:hidden:\n\n",
-            *(f"api/{topic}\n" for topic in TOPICS),
-            "```\n",
-        ]
-    )
+def add_names(page: str) -> str:
+    """Return docs/api.md with a table of all names in each section."""
+    introduction, *sections = page.split("\n## ")
+    parts = [introduction]
+    for topic, section in zip(TOPICS, sections, strict=True):
+        parts.append(f"\n## {section}\n[Signatures and docstrings](api/{topic}.md):\n\n")
+        parts += ["| module | names |\n", "| --- | --- |\n"]
+        for module, names in list_sections(topic).items():
+            shown = ", ".join(f"{{py:obj}}`~{module}.{name}`" for name in names)
+            parts.append(f"| `{module}` | {shown} |\n")
+    pages = "".join(f"api/{topic}\n" for topic in TOPICS)
+    return "".join([*parts, f"\n```{{toctree}}\n:hidden:\n\n{pages}```\n"])
 
 
 def write_pages() -> None:
@@ -150,13 +128,6 @@ def _find_topic(found: object) -> str:
     package = getattr(found, "__module__", "").split(".")[1]
     assert package in TOPIC_OF, f"which topic of the reference has {found}?"
     return TOPIC_OF[package]
-
-
-def _list_topics() -> Iterator[str]:
-    for topic, (title, _, _) in TOPICS.items():
-        yield f"\n## [{title}](api/{topic}.md)\n\n| module | names |\n| --- | --- |\n"
-        for module, names in list_sections(topic).items():
-            yield f"| `{module}` | {', '.join(f'{{py:obj}}`~{module}.{name}`' for name in names)} |\n"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Draw the pictures of the docs: the four areas, extension, levels and boundaries, OrdinalDMF.
+"""Draw the pictures of the docs: the four areas, extension, levels and boundaries, OrdinalDMF,
+three orders of a list.
 
 Each has a light ground of its own, so that it reads on light and on dark pages. Run by `make
 format`; a test checks that docs/pictures agrees.
@@ -35,6 +36,17 @@ MEANINGS = {
     "III": ("trained rows, new columns", "entries describe the columns"),
     "IV": ("both new", "nothing here is ever an input"),
 }
+
+
+# Four invented films: the probability that somebody takes one, that they like it if they do, that
+# it comes next, and the value that they would give.
+FILMS = {
+    "popular hit": (0.50, 0.70, 0.10, 4.0),
+    "classic": (0.30, 0.80, 0.06, 4.2),
+    "sequel of the last film": (0.12, 0.60, 0.45, 3.6),
+    "rare gem": (0.02, 0.95, 0.01, 4.8),
+}
+FILM_AREAS = dict(zip(FILMS, FILLS, strict=True))  # whose colours the films have
 
 
 def text(
@@ -252,6 +264,32 @@ def ordinal() -> Iterator[str]:
     )
 
 
+def orders() -> Iterator[str]:
+    """Yield the same four films as relevance, what comes next, and value rank them."""
+    panels = {
+        "relevance": ("takes and likes it", lambda film: film[0] * film[1], 0.4, ".2f"),
+        "next": ("takes it next", lambda film: film[2], 0.5, ".2f"),
+        "value": ("stars, if it is taken", lambda film: film[3], 5.4, ".1f"),
+    }
+    width = 220
+    for place, (name, (question, rate, widest, form)) in enumerate(panels.items()):
+        left = 18 + 232 * place
+        ratings = {film: rate(numbers) for film, numbers in FILMS.items()}
+        ranked = sorted(ratings, key=lambda film: -ratings[film])
+        yield box(left, 16, width, 244)
+        yield text(left + 14, 42, f'rank_by="{name}"', size=15)
+        yield text(left + 14, 62, question, colour=SOFT, size=13)
+        for position, film in enumerate(ranked):
+            y = 78 + 44 * position
+            area = FILM_AREAS[film]
+            bar = (width - 70) * ratings[film] / widest
+            yield text(left + 14, y + 13, f"{position + 1}  {film}", size=13)
+            yield box(left + 14, y + 19, bar, 13, fill=FILLS[area], edge=INKS[area])
+            yield text(
+                left + 20 + bar, y + 30, format(ratings[film], form), colour=INKS[area], size=12
+            )
+
+
 def _views(x: float, y: float) -> Iterator[str]:
     """Yield three views of a row, each of which masks other entries."""
     for number, masked in enumerate(((0, 3), (0, 2, 5), (2, 3, 5))):
@@ -320,6 +358,7 @@ def pictures() -> dict[Path, str]:
         FOLDER / "levels.svg": picture(
             levels(), height=216, title="Levels, and the boundaries between them"
         ),
+        FOLDER / "orders.svg": picture(orders(), height=276, title="Three orders of four films"),
     }
 
 
