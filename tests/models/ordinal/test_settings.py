@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from deepmf.datasets import generate
+from deepmf.models.bayesian import choose_settings as choose_sampler_settings
 from deepmf.models.loading import load
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.models.ordinal.settings import Facts, OrdinalDMFSettings, choose_settings
@@ -214,3 +216,11 @@ def test_the_schedule_suits_epochs_that_are_given() -> None:
         "validate_every",
         "learning_rate",
     }
+
+
+@pytest.mark.parametrize("density", [0.01, 0.1, 0.5])
+def test_the_sampler_takes_as_many_iterations_as_in_a_model_of_its_own(density: float) -> None:
+    train = generate(600, 400, density=density, seed=0).matrix
+    alone = choose_sampler_settings(train, on_gpu=False, effort="normal", epochs=None)
+    facts = Facts(*train.shape, train.n_entries, on_gpu=False)
+    assert choose_settings(facts, "normal")["linear_iterations"] >= alone["epochs"]

@@ -45,7 +45,7 @@ _ON_CPU = {
         0, 16, 0.0, passes=(0, 0), most_blocks=9, views=1, landmarks=1, iterations=(60, 240)
     ),
     "normal": Effort(
-        1, 128, 0.1, passes=(3, 6), most_blocks=100, views=4, landmarks=64, iterations=(120, 240)
+        1, 128, 0.1, passes=(3, 6), most_blocks=100, views=4, landmarks=64, iterations=(120, 400)
     ),
     "best": Effort(
         1, 128, 0.1, passes=(20, 25), most_blocks=25, views=8, landmarks=128, iterations=(240, 400)
