@@ -128,3 +128,21 @@ def test_orders_that_say_nothing_are_refused(
     table = np.array([[1.0, 2.0], [3.0, np.nan], [5.0, 6.0]])
     with pytest.raises(error, match=words):
         complete(table, **parameters)
+
+
+@pytest.mark.slow
+def test_drawn_tables_read_the_rows_around() -> None:
+    table, holes = make_smooth()
+    imputer = DMFImputer(order=TIMES, random_state=0).fit(holes)
+    draws = np.stack(list(imputer.impute_many(holes, 10, seed=3)))
+    plain = np.stack(list(imputer.impute_many(holes, 10, seed=3, order=None)))
+    np.testing.assert_array_equal(next(imputer.impute_many(holes, 1, seed=3)), draws[0])
+    np.testing.assert_array_equal(draws[:, ~np.isnan(holes)][0], holes[~np.isnan(holes)])
+    outages, truth = draws[:, OUTAGE], table[OUTAGE]
+    errors = outages.mean(axis=0) - truth
+    assert np.mean(np.square(errors)) < 0.7 * np.mean(np.square(plain[:, OUTAGE] - truth))
+    assert 0.6 < np.mean((outages.min(axis=0) < truth) & (truth < outages.max(axis=0))) < 1.0
+    between = next(imputer.impute_many(np.full((1, N_COLUMNS), np.nan), 1, order=[30.5]))
+    assert np.abs(between - table[30:32].mean(axis=0)).max() < 0.6
+    with pytest.raises(DeepMFError, match="numbers"):
+        next(imputer.impute_many(holes[:1], 1, order=np.array(["2024-03-01"], dtype="datetime64")))

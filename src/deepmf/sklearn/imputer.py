@@ -3,6 +3,7 @@ rows."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, Self
@@ -323,11 +324,19 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             return completed
         return completed, Interval(*(self._label_end(X, table, end) for end in ends))
 
-    def impute_many(self, X: Any, m: int = 20, *, seed: int = 0) -> Iterator[Any]:  # noqa: N803
+    def impute_many(
+        self,
+        X: Any,  # noqa: N803
+        m: int = 20,
+        *,
+        seed: int = 0,
+        order: Any = AUTO,
+    ) -> Iterator[Any]:
         """Yield `m` completed tables for multiple imputation, frames for a frame.
 
         Each table is a draw from a posterior: parameters are drawn first, then the missing cells,
-        those of a row together. Analyse every table, and combine the estimates by `pool`.
+        those of a row together. Rows in time are drawn by smooth factors in columns that these
+        complete. Analyse every table, and combine the estimates by `pool`.
 
         Parameters
         ----------
@@ -337,6 +346,8 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             Number of completed tables.
         seed
             The same seed gives the same tables.
+        order
+            As in `transform`.
 
         >>> random = np.random.default_rng(0)
         >>> x = random.normal(size=300)
@@ -348,10 +359,14 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         check_count("m", m)
+        times = _read_order(X, self._match_order(X, order))
         X = make_dense(X)  # noqa: N806
         table = self._read(X, reset=False)
         cells, streams = self._encode(table), np.random.SeedSequence(seed).spawn(int(m))
-        draws = (self._draw(cells, np.random.default_rng(stream)) for stream in streams)
+        smooth = self._draw_smooth(cells, times, seed)
+        draws = (
+            self._draw(cells, next(smooth), np.random.default_rng(stream)) for stream in streams
+        )
         return (self._build(X, table, completed) for completed in draws)
 
     def trace_means(self, *, chains: int = 4, seed: int = 0) -> dict[str, FloatArray] | None:
@@ -409,15 +424,33 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         first, *levels = self._column_index[at]
         return (f"missingindicator_{first}", *levels)
 
-    def _draw(self, cells: npt.NDArray[Any], random: np.random.Generator) -> FloatArray:
-        """Return rows with drawn cells in place of NaN; these have legal levels if levels are
-        wanted or shared."""
+    def _draw_smooth(
+        self, cells: npt.NDArray[Any], times: Array | None, seed: int
+    ) -> Iterator[npt.NDArray[Any]]:
+        """Yield rows in which the cells of numbers that smooth factors of time complete are drawn;
+        the same rows where there are none."""
+        completer = self._completer
+        while isinstance(completer, Ordered) and completer.smooth.encoding is None:
+            completer = completer.completer  # beside factors that are smooth along columns
+        if times is None or self._draws is None or not isinstance(completer, Ordered):
+            yield from itertools.repeat(cells)
+            return
+        entries, draws = TableEntries.of(cells, times), self._draws
+        are_shares = self._codes.are_shares[self._known]
+        for drawn in completer.draw(draws.entries, entries, draws.units, seed=seed):
+            yield np.where(are_shares, cells, drawn)
+
+    def _draw(
+        self, cells: npt.NDArray[Any], smooth: npt.NDArray[Any], random: np.random.Generator
+    ) -> FloatArray:
+        """Return rows with drawn cells in place of NaN, some of which are drawn before; these have
+        legal levels if levels are wanted or shared."""
         if self._draws is None:
             raise BadSetting(
                 f"missing cells are drawn together in tables of at most {MOST_COLUMNS} columns, and this one has more; "
                 "BayesianMF(...).fit(matrix).draw(rows, columns) draws cells of wider matrices"
             )
-        completed = self._draws.draw(cells, random)
+        completed = self._draws.draw(smooth, random) if np.isnan(smooth).any() else smooth
         if self.answers == "levels" or self.units_.scale.levels is not None:
             rows, columns = np.nonzero(np.isnan(cells))
             completed[rows, columns] = self.units_.levels(completed[rows, columns], columns)
@@ -482,7 +515,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if coverage and self._residuals:
             offsets = np.stack([self._residuals.quantiles(cells[1], tail) for tail in tails])
             if isinstance(self._completer, Ordered):
-                offsets *= self._completer.find_spreads(entries, cells[0])
+                offsets *= self._completer.find_spreads(entries, *cells)
             ends[:, is_known] = predictions[is_known] + offsets
         elif coverage and isinstance(self.model_, Model) and self.model_.gives_distribution:
             distribution = self._completer.fold_in(entries).predictor.distribution(*cells)

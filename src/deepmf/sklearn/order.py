@@ -8,6 +8,7 @@ runs of rows better than the means do.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -21,7 +22,8 @@ from deepmf.matrix.feature_encoding import FeatureEncoding, FeatureVectors
 from deepmf.matrix.features import AxisFeatures, Features
 from deepmf.matrix.scale import Scale
 from deepmf.models.members import MemberInputs
-from deepmf.models.positions.member import PositionsMember
+from deepmf.models.positions.member import PositionsMember, draw_tables
+from deepmf.scoring.encoders import Scores
 from deepmf.scoring.factors import Factors
 from deepmf.sklearn.blend import Choice, Residuals
 from deepmf.sklearn.completers import Completer
@@ -40,6 +42,9 @@ _LEAST_HIDDEN, _MOST_HIDDEN = 20, 10_000
 # The share of all columns counts in that of a column as this many cells.
 _CELLS_OF_ALL = 50
 
+# Cells of columns with a larger share of smooth factors are drawn by these.
+_LEAST_SHARE = 0.5
+
 # By how many standard errors the squared error must fall.
 _LEAST_FALL = 1.0
 
@@ -53,6 +58,10 @@ class SmoothRows(Completer):
 
     def predict(self, entries: TableEntries, rows: IndexArray, columns: IndexArray) -> FloatArray:
         """Return what the factors of rows with these entries and positions predict."""
+        return self.score(entries, rows, columns).location.astype(np.float64)
+
+    def score(self, entries: TableEntries, rows: IndexArray, columns: IndexArray) -> Scores:
+        """Return the predictions of cells, and the deviations of what is not known of times."""
         starts = np.searchsorted(entries.rows, np.arange(entries.shape[0] + 1))
         read = AxisEntries(starts, entries.columns, entries.values)
         if self.encoding is not None:
@@ -60,8 +69,7 @@ class SmoothRows(Completer):
             if entries.times is not None:
                 vectors = make_features(entries.times, ORDER).encode(self.encoding)
             read = read._replace(features=vectors)
-        location = self.factors.fold_in("row", read).score_pairs(rows, columns).location
-        return location.astype(np.float64)
+        return self.factors.fold_in("row", read).score_pairs(rows, columns)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,14 +77,16 @@ class Ordered(Completer):
     """Completes by smooth factors and by another completer.
 
     shares: of the smooth factors, (columns,). fills_rows: whether they complete rows without
-    entries. spread: the errors there, in those of other cells.
+    entries. error: the usual one of a cell. widening: the errors in rows without entries, in those
+    that the smooth factors expect there: factors of series that turn slowly are too certain.
     """
 
     completer: Completer
     smooth: SmoothRows
     shares: FloatArray
     fills_rows: bool
-    spread: float
+    error: float
+    widening: float
     units: ColumnUnits
 
     def list_rows(self, entries: TableEntries) -> IndexArray:
@@ -97,9 +107,50 @@ class Ordered(Completer):
         predictions[is_read] = shares * predictions[is_read] + (1.0 - shares) * completed
         return predictions
 
-    def find_spreads(self, entries: TableEntries, rows: IndexArray) -> FloatArray:
-        """Return the usual errors of cells of some rows, in those of rows with entries."""
-        return np.where(np.isin(rows, self.completer.list_rows(entries)), 1.0, self.spread)
+    def draw(
+        self, seen: TableEntries, entries: TableEntries, units: ColumnUnits, *, seed: int
+    ) -> Iterator[FloatArray]:
+        """Yield tables (rows, columns) of entries in which the cells that smooth factors complete
+        are drawn; they are drawn anew for each table.
+
+        seen: entries of the fit, of which the rows at other positions are read beside these.
+        """
+        assert seen.times is not None and entries.times is not None
+        assert self.smooth.encoding is not None
+        # refuses positions of another kind
+        make_features(entries.times, ORDER).encode(self.smooth.encoding)
+        is_beside = ~np.isin(seen.times, entries.times)
+        table = entries.to_array()
+        together = np.concatenate([table, seen.to_array()[is_beside]])
+        times = np.concatenate([entries.times, seen.times[is_beside]])
+        matrix = units.standardise(TableEntries.of(together)).matrix(
+            units.scale, column_labels=range(table.shape[1])
+        )
+        features = AxisFeatures.of(matrix.rows, make_features(times, ORDER))
+        store = EntryStore.of(matrix, features, None)
+        is_missing: BoolArray = np.isnan(table)
+        is_empty = ~np.isin(np.arange(len(table)), entries.rows)
+        is_drawn = is_missing & (self.shares > _LEAST_SHARE)
+        is_drawn[is_empty] |= self.fills_rows
+        rows, columns = np.nonzero(np.broadcast_to(is_empty[:, None], table.shape))
+        expected = self.smooth.predict(self.units.standardise(entries), rows, columns)
+        expected = self.units.undo(expected.reshape(-1, table.shape[1]))
+        for values in draw_tables(self.smooth.factors, store, seed=seed):
+            drawn = units.undo(values[: len(table)])
+            drawn[is_empty] = expected + self.widening * (drawn[is_empty] - expected)
+            yield np.where(is_drawn, drawn, table)
+
+    def find_spreads(
+        self, entries: TableEntries, rows: IndexArray, columns: IndexArray
+    ) -> FloatArray:
+        """Return the usual errors of cells, in those of rows with entries; they grow with the
+        distance from these."""
+        is_empty = ~np.isin(rows, self.completer.list_rows(entries))
+        spreads = np.ones(rows.size)
+        if is_empty.any():
+            scores = self.smooth.score(entries, rows[is_empty], columns[is_empty])
+            spreads[is_empty] = self.widening * _expect_errors(scores, self.error) / self.error
+        return spreads
 
 
 def make_features(positions: Array, name: str) -> Features:
@@ -180,9 +231,9 @@ def add_positions(
     fit = _fit_smooth(entries, units.scale, hidden, positions, axis, seed=seed)
     if fit is None:
         return choice
-    smooth, location = fit
+    smooth, scores = fit
     asked = entries.where(hidden.is_hidden)
-    errors = asked.values - units.clip(location, asked.columns)
+    errors = asked.values - units.clip(scores.location.astype(np.float64), asked.columns)
     in_run = hidden.is_in_run
     left_out = _match(residuals, asked.where(~in_run))
     n_columns = entries.shape[1]
@@ -205,9 +256,11 @@ def add_positions(
     if not fills_rows and not best.any():
         return choice
     blended = blend(best)
-    usual = float(np.sqrt(np.mean(np.square(blended)))) or 1.0
-    spread = float(np.sqrt(np.mean(np.square(errors[in_run])))) / usual if fills_rows else 1.0
-    completer = Ordered(choice.completer, smooth, best, fills_rows, max(spread, 1.0), units)
+    error, widening = float(np.sqrt(np.mean(np.square(blended)))) or 1.0, 1.0
+    if fills_rows:
+        expected = _expect_errors(scores, error)[in_run]
+        widening = float(np.sqrt(np.mean(np.square(errors[in_run] / expected))))
+    completer = Ordered(choice.completer, smooth, best, fills_rows, error, widening, units)
     mean = float(best.mean())
     weights = {name: weight * (1.0 - mean) for name, weight in choice.weights.items()}
     weights = dict(sorted((weights | {POSITIONS: mean}).items(), key=lambda item: -item[1]))
@@ -218,7 +271,7 @@ def add_positions(
 
 def _fit_smooth(
     entries: TableEntries, scale: Scale, hidden: _Hidden, positions: Array, axis: Axis, *, seed: int
-) -> tuple[SmoothRows, FloatArray] | None:
+) -> tuple[SmoothRows, Scores] | None:
     """Return smooth factors of all entries, and what they predict for hidden ones without them."""
     matrix = entries.matrix(scale, column_labels=range(entries.shape[1]))
     labels = matrix.rows if axis == "row" else matrix.columns
@@ -234,7 +287,13 @@ def _fit_smooth(
         return None
     assert isinstance(fit.fitted, Factors)
     encoding = features.encoding if axis == "row" else None
-    return SmoothRows(fit.fitted, encoding), fit.scores.location.astype(np.float64)
+    return SmoothRows(fit.fitted, encoding), fit.scores
+
+
+def _expect_errors(scores: Scores, error: float) -> FloatArray:
+    """Return the errors (cells,) that smooth factors expect, given the usual one of a cell."""
+    assert scores.deviation is not None
+    return np.sqrt(np.square(scores.deviation.astype(np.float64)) + error**2)
 
 
 def _match(residuals: Residuals, cells: TableEntries) -> Residuals:

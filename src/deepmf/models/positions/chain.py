@@ -137,6 +137,13 @@ class SmoothChain:
         times[self._order] = expected
         return SmoothSample(times, self._series, alphas, series_precisions, process)
 
+    def draw_values(self, n_passes: int) -> FloatArray:
+        """Draw everything some times in turn, then the values (series, times) of all cells."""
+        alphas, place = self.run(n_passes).alphas, np.argsort(self._order)
+        values = self._series[:, :-1] @ self._times[place].T + self._series[:, -1:]
+        noise: FloatArray = self._numbers.standard_normal(values.shape)
+        return values + noise / np.sqrt(alphas)[:, None]
+
     def _draw_series(self, alphas: FloatArray) -> FloatArray:
         """Draw the precisions of w, then w and b of all series; return the precisions."""
         numbers, factors = self._numbers, self._series[:, :-1]

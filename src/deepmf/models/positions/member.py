@@ -4,6 +4,7 @@ times."""
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
@@ -32,6 +33,9 @@ from deepmf.storage.parts import Form, Part, at_most, not_negative, one_of, posi
 
 # Passes of a chain before its first sample, those between samples, and samples.
 _BURN_IN, _BETWEEN, _N_SAMPLES = 30, 4, 24
+
+# Passes between tables that are drawn, which must not be alike.
+_BETWEEN_DRAWS = 10
 
 # Samples that predict held-out entries.
 _N_BLIND = 12
@@ -437,7 +441,7 @@ class PositionsMember:
         best.run(_BURN_IN - _TRIAL_BURN_IN, _N_BLIND)
         blind = best.make_encoder()
         factors = blind.encode_all(training)
-        location = factors.score_pairs(held_out.rows, held_out.columns).location
+        scores = factors.score_pairs(held_out.rows, held_out.columns)
         fitted = factors
         if training is not entries:
             best.set_entries(entries)
@@ -450,8 +454,8 @@ class PositionsMember:
 
         return MemberFit(
             fitted,
-            Scores.of_values(location.astype(np.float32)),
-            float(np.sqrt(np.mean(np.square(held_out.values - location)))),
+            Scores.of_values(scores.location)._replace(deviation=scores.deviation),
+            float(np.sqrt(np.mean(np.square(held_out.values - scores.location)))),
             Conversion(centre=float(entries.train.values.mean())),
             encode_blind,
         )
@@ -483,6 +487,24 @@ class PositionsMember:
         encoder = SmoothEncoder.load(content, tensors, entries)
         latents = unpack_latents(tensors, entries, width=encoder.width)
         return Factors(*latents, encoder, N_BESIDE).with_arrived(tensors, entries)
+
+
+def draw_tables(factors: Factors, entries: EntryStore, *, seed: int) -> Iterator[FloatArray]:
+    """Yield tables (rows, columns) of values that are drawn with all that smooth factors of these
+    entries do not know; the kind and the number of factors are those of fitted ones."""
+    calendar, encoder = Calendar.find(entries), factors.encoder
+    assert calendar is not None and isinstance(encoder, SmoothEncoder)
+    features = get_features(entries, calendar.axis)
+    assert features is not None
+    inputs = calendar.list_inputs(features.encoding, with_cycles=encoder.inputs.size > 0)
+    trial = _Trial(calendar, inputs, encoder.size)
+    trial.start(entries, seed=seed)
+    trial.run(_BURN_IN, 0)
+    means, deviations = trial.measured
+    while True:
+        drawn = trial.chain.draw_values(_BETWEEN_DRAWS)
+        values = means[:, None] + deviations[:, None] * drawn
+        yield values if calendar.axis == "column" else values.T
 
 
 def _bound_size(size: int, n_series: int, n_times: int, n_entries: int) -> int:
