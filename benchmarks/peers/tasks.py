@@ -9,18 +9,22 @@ from functools import partial
 
 import numpy as np
 import numpy.typing as npt
+from movielens_features import feature_arrays
 from scale import NOISE, RANK, SEED, SHAPES
 from workload import limit_row_entries
 
 from deepmf.data import AreaSplit, Split, split_areas, split_entries
+from deepmf.data.read import read_matrix
 from deepmf.data.synthetic import STARS
-from deepmf.datasets import fetch, generate, load, load_split
+from deepmf.datasets import fetch, folder, generate, load, load_split
 from deepmf.matrix.matrix import AREAS, ObservedMatrix
+from deepmf.matrix.scale import Scale
 from peers.one_hot import features_of
 from peers.problem import Asked, Entries, Problem
 from peers.ranking import (
     RankingProblem,
     generated as generated_ranking,
+    known_rows,
     load_known,
     load_new,
     published_lists,
@@ -198,15 +202,52 @@ def of_size(n_entries: int, seed: int) -> Problem:
     return Problem((n_rows, n_columns), np.array(STARS), train, validation, asked)
 
 
+def chosen_coats() -> ObservedMatrix:
+    """Return the ratings of Coat that people chose to give."""
+    return read_matrix(folder() / "coat" / "chosen.csv", scale=Scale(STARS))
+
+
+def coat(seed: int) -> Problem:
+    """Return 75 / 5 / 20 of the chosen ratings of Coat at random."""
+    matrix = chosen_coats()
+    return of_split(split_entries(matrix, train=0.75, validation=0.05, test=0.2, seed=seed), matrix)
+
+
+def coat_lists(seed: int) -> RankingProblem:
+    """Return the same split of Coat for lists."""
+    return known_rows(chosen_coats(), seed)
+
+
+def genres(seed: int) -> Problem:
+    """Return the mean rating that each person of ml-100k gives to each genre."""
+    matrix = load("ml-100k")
+    films = feature_arrays("ml-100k")
+    listed = dict(zip(films["film"].tolist(), films["genres"].tolist(), strict=True))
+    of_films = [listed[film].split("|") for film in matrix.column_labels.tolist()]
+    names = sorted({genre for genres in of_films for genre in genres})
+    flags = np.array([[name in genres for name in names] for genres in of_films], dtype=np.float64)
+    ratings = matrix.to_array()
+    counts = np.isfinite(ratings) @ flags
+    sums = np.nan_to_num(ratings) @ flags
+    return of_table(np.where(counts > 0, sums / np.maximum(counts, 1), np.nan), seed)
+
+
 def table(name: str, seed: int) -> Problem:
-    """Return one of scikit-learn's tables with a fifth of its cells hidden; errors count in
-    columns' spreads."""
+    """Return one of scikit-learn's tables."""
     from sklearn import datasets
 
-    cells = getattr(datasets, f"load_{name}")().data.astype(np.float64)
+    return of_table(getattr(datasets, f"load_{name}")().data.astype(np.float64), seed)
+
+
+def of_table(cells: npt.NDArray[np.float64], seed: int) -> Problem:
+    """Return a table with a fifth of its cells hidden; errors count in columns' spreads."""
     hidden = np.random.default_rng(seed).random(cells.shape) < HIDDEN
-    spreads = cells.std(axis=0)
-    known, test = _cells(cells, ~hidden), _cells(cells, hidden & (spreads > 0))
+    observed = np.isfinite(cells)
+    spreads = np.nanstd(cells, axis=0)
+    known, test = (
+        _cells(cells, observed & ~hidden),
+        _cells(cells, observed & hidden & (spreads > 0)),
+    )
     asked = [Asked("cells", Entries.none(), test, np.full(test.rows.size, "cells"))]
     return Problem(
         cells.shape,
@@ -291,5 +332,8 @@ TASKS: dict[str, Task] = {
             Task(f"table-{name}", f"{name}, 20 % hidden", ("table",), (0, 1), partial(table, name))
             for name in TABLES
         ),
+        Task("coat", "Coat, chosen ratings", ("known",), (0,), coat),
+        Task("coat-ranking-known", "Coat, ranking known rows", ("ranking",), (0,), coat_lists),
+        Task("table-genres", "mean ratings of genres, 20 % hidden", ("table",), (0,), genres),
     )
 }

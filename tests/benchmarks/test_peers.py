@@ -279,6 +279,16 @@ def test_the_strongest_peer_is_declared_with_all_iterations_of_its_authors() -> 
         ) and whole.seconds > short.seconds
 
 
+def test_cells_that_a_table_lacks_are_neither_known_nor_asked_for() -> None:
+    cells = np.arange(60.0).reshape(12, 5)
+    cells[2, 1] = np.nan
+    problem = tasks.of_table(cells, seed=0)
+    places = Entries.joined(problem.train, problem.asked[0].test)
+    assert places.rows.size == 59
+    assert not ((places.rows == 2) & (places.columns == 1)).any()
+    assert problem.asked[0].test.rows.size > 0
+
+
 def test_only_tasks_of_a_peers_kind_are_wanted() -> None:
     other = replace(TASK, name="other", kinds=("table",))
     assert [(run.task.name, run.seed) for run in wanted([fake()], [other, TASK], None)] == [
