@@ -15,15 +15,17 @@ from deepmf.datasets import generate
 from deepmf.errors import BadModelFile, BadSetting
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Scale
 from deepmf.metrics import calibration_error, rmse_error
 from deepmf.models.blending import (
     Blend,
     HeldOutValues,
     Share,
+    ValueErrors,
     choose_blend,
     choose_few_count,
+    join_member,
     make_blind,
-    mix_logits,
 )
 from deepmf.models.gibbs.chain import Units
 from deepmf.models.gibbs.encoder import NOTHING_NEW, SampleEncoder
@@ -68,7 +70,7 @@ def test_a_perfect_network_is_left_alone() -> None:
     noise = np.random.default_rng(1).standard_normal(N)
     fits = {"sampler": say_values(3.0 + noise), "network": say_logits(values, 50.0)}
     blend, errors = choose_blend(fits, hold_out(values))
-    assert blend == {"network": Share(1.0, None)} and errors.max() < 1e-6
+    assert blend == {"network": Share(fits["network"], 1.0)} and errors.max() < 1e-6
 
 
 def test_a_network_that_may_help_by_chance_takes_no_part() -> None:
@@ -99,7 +101,7 @@ def test_levels_that_are_almost_certain_have_steep_logits() -> None:
     fit = MemberFit(None, Scores.of_values(predicted), units=Conversion(centre=1.0))  # type: ignore[arg-type]
     held_out = HeldOutValues(values, support, np.array([0.5, 1.5]), has_repeats=True)
     blend, _ = choose_blend({"sampler": fit}, held_out)
-    above = expit(mix_logits(blend, {"sampler": fit}))
+    above = expit(held_out.mix_logits(blend))
     padded = np.pad(above, ((0, 0), (1, 1)), constant_values=((0, 0), (1, 0)))
     assert calibration_error(-np.diff(padded, axis=1), values, scale_levels=support) < 0.02
 
@@ -114,12 +116,12 @@ def test_errors_are_those_of_the_mixed_logits_and_hardly_above_those_of_a_member
     fits = {"sampler": say_values(values + dice.normal(scale=2 - seed / 3, size=N))}
     fits["network"] = network
     blend, errors = choose_blend(fits, hold_out(values))
-    alone = hold_out(values).square_errors(mix_logits({"network": Share(1.0, None)}, fits))
+    alone = hold_out(values).measure({"network": Share(network, 1.0)})
     assert np.sqrt(errors.mean()) <= 1.02 * np.sqrt(alone.mean())
     assert sum(part.share for part in blend.values()) == pytest.approx(1.0)
     mixed = np.zeros((N, 4))
-    for name, (share, link) in blend.items():
-        location, cutpoints = fits[name].scores[:2]  # type: ignore[index]
+    for fit, share, link in blend.values():
+        location, cutpoints, _ = fit.held_out_scores
         if link is not None:
             location, cutpoints = link.slope * (location - 3.0), np.array(link.cutpoints)
         mixed += share * (location[:, None].astype(float) - cutpoints)
@@ -187,6 +189,35 @@ def test_on_real_values_a_link_is_the_logistic_distribution_of_the_errors() -> N
     assert link.slope >= 0.9 * np.pi / np.sqrt(3) / 0.5
 
 
+def test_values_are_compared_as_they_are_where_these_are_blended() -> None:
+    dice = np.random.default_rng(6)
+    values = dice.uniform(1.0, 5.0, 4 * N)
+    fits = {name: say_values(values + dice.normal(size=4 * N)) for name in ("sampler", "another")}
+    objective = ValueErrors(Scale(low=1.0, high=5.0), values)
+    blend, errors = choose_blend(fits, objective)
+    sampler, another = (fit.held_out_scores.location for fit in fits.values())
+    share = blend["another"].share
+    expected = np.clip((1.0 - share) * sampler + share * another, 1.0, 5.0)
+    assert 0.3 < share < 0.7
+    np.testing.assert_allclose(errors, np.square(expected - values), atol=1e-5)
+
+
+def test_residuals_join_where_they_are_residuals_and_others_keep_their_shares() -> None:
+    dice = np.random.default_rng(7)
+    values = dice.choice(SUPPORT, 4 * N)
+    noise = dice.normal(size=4 * N)
+    sampler, held_out = say_values(values + noise), hold_out(values)
+    blend = choose_blend({"sampler": sampler}, held_out).candidate
+    said, unrelated = (
+        say_values(residuals)._replace(adds=True, stands_alone=False)
+        for residuals in (-noise, dice.normal(size=4 * N))
+    )
+    joined, errors = join_member(blend, "neighbours", [unrelated, said], held_out)
+    assert joined["sampler"].share == 1.0 and joined["neighbours"].fit is said
+    assert errors.mean() < 0.5 * held_out.measure(blend).mean()
+    assert join_member(blend, "neighbours", [unrelated], held_out).candidate == blend
+
+
 def test_one_value_needs_no_choice() -> None:
     values = HeldOutValues(np.full(N, 3.0), np.array([3.0]), np.empty(0), has_repeats=True)
     blend, errors = choose_blend({"sampler": say_values(np.zeros(N))}, values)
@@ -222,12 +253,12 @@ def test_columns_with_few_entries_lose_the_sampler_where_that_is_worse_on_them(
         for name, fit in fits.items()
     }
     blend: Blend = {
-        "network": Share(0.5, None),
-        "sampler": Share(0.5, Link(1.0, 3.0, (-1.5, -0.5, 0.5, 1.5))),
+        "network": Share(blind["network"], 0.5),
+        "sampler": Share(blind["sampler"], 0.5, Link(1.0, 3.0, (-1.5, -0.5, 0.5, 1.5))),
     }
     scale = ObservedMatrix.from_array([[1.0, 5.0]]).scale
     readout = OrdinalReadout(scale, SUPPORT, BOUNDARIES.astype(np.float32))
-    make = make_blind(blend, blind, readout)
+    make = make_blind(blend, readout)
     assert make is not None
     arrived = replace(make(None, None), confidence=count_entries(readout, counts))  # type: ignore[arg-type]
     pairs = np.zeros(n, dtype=np.int64), np.arange(n)
@@ -236,10 +267,9 @@ def test_columns_with_few_entries_lose_the_sampler_where_that_is_worse_on_them(
 
 
 def test_a_member_that_cannot_be_blind_leaves_nothing_to_rehearse() -> None:
-    fits = {"sampler": say_values(SUPPORT)}
     scale = ObservedMatrix.from_array([[1.0, 5.0]]).scale
     readout = OrdinalReadout(scale, SUPPORT, BOUNDARIES.astype(np.float32))
-    assert make_blind({"sampler": Share(1.0, None)}, fits, readout) is None
+    assert make_blind({"sampler": Share(say_values(SUPPORT), 1.0)}, readout) is None
 
 
 def count_entries(readout: OrdinalReadout, counts: npt.NDArray[Any]) -> Confidence:
@@ -385,7 +415,8 @@ class ColumnMember:
         held_out, train = inputs.held_out, inputs.entries.train
         assert held_out is not None
         scores = compute(inputs.seen).score_pairs(held_out.rows, held_out.columns)
-        return MemberFit(compute(inputs.entries), scores, units=Conversion(centre=train.mean))
+        units = Conversion(centre=train.mean)
+        return MemberFit(compute(inputs.entries), scores, units=units, stands_alone=False)
 
     def load(self, content: Any, tensors: Any, entries: EntryStore) -> ColumnMeans:
         return ColumnMeans(entries.train.mean, tensors["means"])

@@ -12,7 +12,6 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
 from deepmf.models.bayesian import BayesianMF
-from deepmf.models.blending import Joining, choose_joining, list_joinings
 from deepmf.models.loading import load
 from deepmf.models.neighbours import NearRidge, Neighbours, fit_to_residuals, fit_to_values
 from deepmf.models.ordinal.model import OrdinalDMF
@@ -91,9 +90,11 @@ def test_residuals_are_predicted_from_sparse_entries_as_from_dense_ones(
     monkeypatch.setattr(neighbours, "is_dense", lambda matrix: False)
     sparse = fit_to_residuals(seen, entries, held_out, predictor)
     for some, others in zip(dense, sparse, strict=True):
-        np.testing.assert_allclose(some.location, others.location, atol=1e-4)
+        np.testing.assert_allclose(
+            some.held_out_scores.location, others.held_out_scores.location, atol=1e-4
+        )
     plain = predictor.predict(held_out.rows, held_out.columns)
-    errors = [rmse_error(plain + fit.location, held_out.values) for fit in dense]
+    errors = [rmse_error(plain + fit.held_out_scores.location, held_out.values) for fit in dense]
     assert min(errors) < 0.9 * rmse_error(plain, held_out.values)
 
 
@@ -101,15 +102,10 @@ def test_neighbours_that_say_nothing_take_no_part() -> None:
     dice = np.random.default_rng(0)
     table = dice.normal(size=(80, 30))
     table[dice.random(table.shape) < 0.5] = np.nan
-    seen, entries, held_out = hold_out(table)
-    fit = fit_to_values(seen, entries, held_out)
-    assert fit is not None
-
-    def measure(option: Joining) -> Any:
-        return np.square(option.share * option.location - held_out.values)
-
-    options = list_joinings(fit.fitted, fit.location)
-    assert choose_joining(options, measure).fitted is None
+    model = BayesianMF(latent_size=1, epochs=6, presence=None, device="cpu")
+    fitted = model.fit(ObservedMatrix.from_array(table))
+    assert fitted.chosen_["members"] == {"sampler": 1.0}
+    assert fitted.chosen_["parts"]["neighbours"].startswith("left out")
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ entries exist."""
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -18,13 +18,7 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
 from deepmf.models.base import Model
-from deepmf.models.blending import (
-    FEATURE_SHARES,
-    Joining,
-    choose_joining,
-    explain_steps,
-    list_joinings,
-)
+from deepmf.models.blending import ValueErrors, explain_steps, join_member
 from deepmf.models.fitting import Fitting, measure_means
 from deepmf.models.gibbs.chain import (
     START_LAMBDA,
@@ -50,8 +44,8 @@ from deepmf.models.gibbs.readout import (
     make_readout,
     predict_held_out,
 )
-from deepmf.models.members import Member, MemberInputs, load_members
-from deepmf.models.neighbours import NeighbourMember, fit_to_residuals, fit_to_values
+from deepmf.models.members import Member, MemberFit, MemberInputs, load_members
+from deepmf.models.neighbours import NeighbourMember, fit_to_residuals
 from deepmf.models.positions.member import PositionsMember
 from deepmf.models.similarity import SimilarityMember
 from deepmf.models.traits import Recommends
@@ -59,7 +53,7 @@ from deepmf.nn.group import find_ranks
 from deepmf.scoring.confidence import Confidence, load_confidence
 from deepmf.scoring.encoders import Scores
 from deepmf.scoring.pairs import check_has_values, find_pairs
-from deepmf.scoring.predictor import Blended, Link, Predictor
+from deepmf.scoring.predictor import Predictor
 from deepmf.scoring.rehearsal import Rehearsal, fit_trust, make_confidence
 from deepmf.storage.model_file import Tensors
 from deepmf.training.devices import find_device
@@ -289,56 +283,38 @@ class GibbsTask:
         encoder = SampleEncoder(self.units, samples, self._backend).narrow(entries)
         return Predictor.of(encoder.encode_all(entries), readout)
 
-    def fit_members(self) -> Iterator[tuple[str, list[Joining]]]:
-        """Yield the members that features bring, by name, with shares."""
+    def blend(
+        self, predictor: Predictor, held_out: HeldOutPredictions, *, uses_neighbours: bool
+    ) -> tuple[Predictor, HeldOutPredictions, dict[str, float]]:
+        """Return a blend of the sampler with the members that features bring, or with neighbours;
+        what it predicts for held-out entries; and the error after each member."""
         assert self._validation is not None
+        objective = ValueErrors(self._seen.scale, held_out.values)
+        sampler = MemberFit(predictor.factors, Scores.of_values(held_out.means))
+        best = join_member({}, "sampler", [sampler], objective)
+        stages = {"sampler": math.sqrt(best.loss.mean())}
         inputs = MemberInputs(self._seen, self._entries, self._validation, "cpu")
         for name, member in list_members(self._seed).items():
             fit = member.fit(inputs)
-            if fit is not None and fit.scores is not None:
-                location = fit.scores.location
-                yield (
-                    name,
-                    list_joinings(fit.fitted, location, FEATURE_SHARES, usual=fit.usual_share),
-                )
-
-    def fit_neighbours(self, predictor: Predictor) -> list[Joining]:
-        """Return neighbours of residuals and of values, with shares."""
-        assert self._validation is not None
-        given = self._seen, self._entries, self._validation
-        options: list[Joining] = []
-        for fit in fit_to_residuals(*given, predictor):
-            options += list_joinings(fit.fitted, fit.location, adds=True)
-        by_values = fit_to_values(*given)
-        if by_values is not None:
-            options += list_joinings(by_values.fitted, by_values.location)
-        return options
-
-    def join(
-        self,
-        name: str,
-        options: Sequence[Joining],
-        predictor: Predictor,
-        held_out: HeldOutPredictions,
-    ) -> tuple[Predictor, HeldOutPredictions]:
-        """Return a predictor that another member joins, and what it predicts for held-out entries;
-        the same ones where that lowers no error."""
-
-        def predict(option: Joining) -> FloatArray:
-            return option.kept * held_out.means + option.share * option.location
-
-        def measure(option: Joining) -> FloatArray:
-            return np.square(self._seen.scale.clip(predict(option)) - held_out.values)
-
-        best = choose_joining(options, measure)
-        if best.fitted is None:
-            return predictor, held_out
-        members = {
-            other or "sampler": part._replace(share=best.kept * part.share)
-            for other, part in predictor.members.items()
-        }
-        members[name] = Blended(best.fitted, best.share, Link(1.0, 0.0, ()), adds=True)
-        return replace(predictor, members=members), held_out._replace(means=predict(best))
+            if fit is not None:
+                best = join_member(best.candidate, name, [fit], objective)
+                stages[name] = math.sqrt(best.loss.mean())
+        if uses_neighbours and len(best.candidate) == 1:
+            fits = fit_to_residuals(self._seen, self._entries, self._validation, predictor)
+            by_values = NeighbourMember().fit(inputs)
+            if by_values is not None:
+                fits.append(by_values)
+            best = join_member(best.candidate, "neighbours", fits, objective)
+            stages["neighbours"] = math.sqrt(best.loss.mean())
+        blend = best.candidate
+        if len(blend) > 1:
+            # fields are spreads, which the sampler alone has
+            members = {
+                name: part.to_blended()._replace(adds=name != "sampler")
+                for name, part in blend.items()
+            }
+            predictor = replace(predictor, members=members)
+        return predictor, held_out._replace(means=objective.predict(blend)), stages
 
     def _join(self, *, first: bool) -> None:
         """Predict the held-out entries, then sample given all entries."""
@@ -550,15 +526,11 @@ class BayesianMF(Recommends, Model):
             self.history_.means_error = means_error
         if held_out is None:
             return predictor
-        stages = {"sampler": held_out.measure(entries.scale)}
-        for name, options in task.fit_members():
-            predictor, held_out = task.join(name, options, predictor, held_out)
-            stages[name] = held_out.measure(entries.scale)
-        if self.settings.neighbours is not None and len(predictor.members) == 1:
-            fitting.show_stage("neighbours")
-            options = task.fit_neighbours(predictor)
-            predictor, held_out = task.join("neighbours", options, predictor, held_out)
-            stages["neighbours"] = held_out.measure(entries.scale)
+        fitting.show_stage("further members")
+        uses_neighbours = self.settings.neighbours is not None
+        predictor, held_out, stages = task.blend(
+            predictor, held_out, uses_neighbours=uses_neighbours
+        )
         self.history_.stages, self.history_.best_error = stages, [*stages.values()][-1]
         plain = predictor.readout
         assert isinstance(plain, SampleReadout)

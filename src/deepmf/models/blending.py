@@ -1,16 +1,17 @@
 """Shares of members, chosen on held-out entries.
 
-Members are compared by the logits of exceeding each boundary between values. A member of logits has
-them; the values of another member become logits by a link, whose slope is chosen and whose
-cutpoints expect each value as often as it occurs. The first member stands for itself; each further
-one joins with a share if that lowers the squared error beyond doubt.
+A blend starts with one member; others join in turn, each where that lowers the squared errors of
+held-out entries beyond doubt. An objective says what these errors are. Members of OrdinalDMF are
+compared by the logits of exceeding each boundary between values: a member of logits has them; the
+values of another become logits by a link, whose slope is chosen and whose cutpoints expect each
+value as often as it occurs. Members of BayesianMF are compared by their values.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -18,7 +19,8 @@ from deepmf.files import special
 from deepmf.matrix.arrays import Array, FloatArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.models.members import Conversion, FittedMember, MemberFit
+from deepmf.matrix.scale import Scale
+from deepmf.models.members import Conversion, MemberFit
 from deepmf.scoring.distribution import find_support, place_cutpoints
 from deepmf.scoring.predictor import Blended, Link, Predictor, share_locations
 from deepmf.scoring.readouts import Readout
@@ -29,10 +31,6 @@ from deepmf.training.holdout import Choice, HeldOut, choose
 # distribution with the standard deviation of the member's errors. Steep slopes need many held-out
 # entries: fewer would choose them by chance.
 _SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-
-# The same, of members that features bring to samples: these keep a little, as distributions are
-# theirs.
-FEATURE_SHARES = (*_SHARES, 0.99)
 _SLOPES = (0.7, 0.85, 1.0, 1.2, 1.4)
 _STEEP_SLOPES = (1.7, 2.0, 2.5)
 _ENTRIES_FOR_STEEP = 1000
@@ -43,15 +41,15 @@ _LOGISTIC = np.pi / np.sqrt(3.0)
 _LEAST_SPREAD = 0.05
 
 # A slope changes, and a further member joins, where that lowers the squared error of many held-out
-# entries, or of few, by this many of its own standard errors.
+# entries, or of few, by this many of its own standard errors. Residuals, beside which the others
+# keep their shares, need less of few entries; a usual share changes where the error falls by more.
 _LEAST_FALLS, _MANY_HELD_OUT = (0.5, 1.5), 2_000
+_LEAST_FALL_BY_RESIDUALS = 1.0
+_BEYOND_DOUBT = 2.0
 
 # Held-out entries that place cutpoints, and how many of them count as much as the boundaries
 # between levels.
 _MOST_PLACED, _BOUNDARY_COUNT = 8192, 100
-
-# A usual share changes where that lowers the squared error by this many standard errors.
-BEYOND_DOUBT = 2.0
 
 # Numbers of entries that are compared as few for a column.
 _FEW_CANDIDATES = (0.0, 5.0, 12.0, 25.0)
@@ -60,88 +58,106 @@ _FEW_CANDIDATES = (0.0, 5.0, 12.0, 25.0)
 _LEAST_GAIN = 2e-4
 
 
-class Joining(NamedTuple):
-    """A fitted member that may join others, and what it says of held-out entries; by default none.
-
-    share: of what it says. kept: the share of what the others say. is_usual: whether it is taken
-        unless held-out entries say otherwise.
-    """
-
-    fitted: FittedMember | None = None
-    location: FloatArray = np.zeros(1)
-    share: float = 0.0
-    kept: float = 1.0
-    is_usual: bool = False
-
-
-def list_joinings(
-    fitted: FittedMember,
-    location: Array,
-    shares: Sequence[float] = _SHARES,
-    *,
-    usual: float = 0.0,
-    adds: bool = False,
-) -> list[Joining]:
-    """Return a member with each of some shares: it takes that part of the others or, where it adds,
-    none."""
-    values = location.astype(np.float64)
-    return [
-        Joining(fitted, values, share, 1.0 if adds else 1.0 - share, share == usual)
-        for share in shares
-    ]
-
-
-def choose_joining(options: Sequence[Joining], measure: Callable[[Joining], FloatArray]) -> Joining:
-    """Return the member and share with the least squared errors of held-out entries; the usual one,
-    or none, unless these fall by standard errors."""
-    options = [Joining(), *options]
-    usual = next((at for at, option in enumerate(options) if option.is_usual), 0)
-    at_least = BEYOND_DOUBT if usual else 1.0
-    return choose(options, measure, usual=usual, at_least=at_least).candidate
-
-
-def explain_steps(shares: Mapping[str, float], stages: Mapping[str, float]) -> dict[str, str]:
-    """Say of each member that joined others, in turn, what it gains; stages: errors after each.
-
-    >>> shares, stages = {"sampler": 1.0, "neighbours": 0.3}, {"sampler": 0.82, "neighbours": 0.81}
-    >>> explain_steps(shares, stages)["neighbours"]
-    'fitted: lowers the held-out error from 0.8200 to 0.8100'
-    """
-    explained = dict.fromkeys(shares, "fitted; no entries were held out")
-    before: float | None = None
-    for name, error in stages.items():
-        if before is None:
-            explained[name] = f"fitted: held-out error {error:.4f}"
-        elif name in shares:
-            explained[name] = f"fitted: lowers the held-out error from {before:.4f} to {error:.4f}"
-        else:
-            explained[name] = "left out: lowers no held-out error beyond doubt"
-        before = error
-    return explained
-
-
 class Share(NamedTuple):
-    """The share of a member in the logits, and its link; None for a member of logits."""
+    """A fitted member of a blend, its share, and how its values become logits; None: they stay."""
 
+    fit: MemberFit
     share: float
-    link: Link | None
+    link: Link | None = None
+
+    @property
+    def adds(self) -> bool:
+        """Whether the other members keep their shares."""
+        return self.fit.adds
+
+    def to_blended(self) -> Blended:
+        """Return the member as a predictor has it."""
+        return Blended(self.fit.fitted, self.share, self.link, self.adds)
 
 
 Blend = dict[str, Share]
 
 
-def explain_share(name: str, shares: Mapping[str, float], stages: Mapping[str, float]) -> str:
-    """Say of a member of a blend what its error on held-out entries is, alone and together."""
-    alone = stages.get(f"{name} alone", stages.get("refined", math.nan))
-    blended = stages.get("blended", alone)
-    if name not in shares:
-        return f"left out: a held-out error of {alone:.4f} alone, of the others {blended:.4f}"
-    words = f"fitted: held-out error {alone:.4f}"
-    if len(shares) > 1:
-        words += f", together {blended:.4f}"
-    if f"without {name}" in stages:
-        words += f", without it {stages[f'without {name}']:.4f}"
-    return words
+class Objective(Protocol):
+    """What shares are chosen by: the squared errors of held-out entries."""
+
+    @property
+    def values(self) -> FloatArray:
+        """The values (entries,) of held-out entries."""
+
+    @property
+    def most_share(self) -> float:
+        """The largest share of a further member that has latents."""
+
+    def list_links(self, fit: MemberFit, blend: Blend) -> Sequence[Link | None]:
+        """Return the links with which a member may join a blend, from flat to steep."""
+
+    def measure(self, blend: Blend) -> FloatArray:
+        """Return the squared errors (entries,) of a blend."""
+
+
+def choose_blend(fits: Mapping[str, MemberFit], objective: Objective) -> Choice[Blend]:
+    """Return the shares that predict held-out entries best, and their squared errors.
+
+    Members join in their order, the first one without a condition.
+    """
+    best: Choice[Blend] = Choice({}, None)
+    for name, fit in fits.items():
+        best = join_member(best.candidate, name, [fit], objective)
+    return best
+
+
+def join_member(
+    blend: Blend, name: str, fits: Sequence[MemberFit], objective: Objective
+) -> Choice[Blend]:
+    """Return a blend that one of the fits of a further member joins, and its squared errors; the
+    same blend unless these fall beyond doubt.
+
+    A share that is usual for the member is taken unless errors fall beyond doubt without it.
+    """
+    options, usual = [blend], 0
+    at_least = _LEAST_FALLS[objective.values.size < _MANY_HELD_OUT]
+    for fit in fits:
+        variants, links = _list_variants(blend, fit, objective), objective.list_links(fit, blend)
+        usual_slope = min(_SLOPES.index(1.0), len(variants) * len(links) - 1)
+        if not blend:
+            options = [{name: Share(fit, 1.0, link)} for link in links]
+            return choose(options, objective.measure, usual=usual_slope, at_least=at_least)
+        if fit.adds:
+            at_least = min(at_least, _LEAST_FALL_BY_RESIDUALS)
+        shares: tuple[float, ...] = _SHARES
+        if fit.stands_alone:
+            shares = *_SHARES, objective.most_share
+        for share in shares:
+            if share == fit.usual_share:
+                usual, at_least = len(options) + usual_slope, _BEYOND_DOUBT
+            options += [
+                _join(variant, name, Share(fit, share, link))
+                for variant in variants
+                for link in links
+            ]
+    return choose(options, objective.measure, usual=usual, at_least=at_least)
+
+
+def _list_variants(blend: Blend, fit: MemberFit, objective: Objective) -> list[Blend]:
+    """Return a blend with each link of its first member of values, where a member of logits joins
+    it; otherwise as it is."""
+    linked = next((name for name, part in blend.items() if part.link is not None), None)
+    if linked is None or not fit.gives_logits:
+        return [blend]
+    links = objective.list_links(blend[linked].fit, {})
+    return [blend | {linked: blend[linked]._replace(link=link)} for link in links]
+
+
+def _join(blend: Blend, name: str, joining: Share) -> Blend:
+    """Return a blend with a further member, which takes its share from the others or is added."""
+    kept = 1.0 if joining.adds else 1.0 - joining.share
+    others = {
+        other_name: part._replace(share=round(kept * part.share, 12))
+        for other_name, part in blend.items()
+        if kept
+    }
+    return others | {name: joining}
 
 
 def remove_member(blend: Blend, name: str) -> Blend:
@@ -154,21 +170,56 @@ def remove_member(blend: Blend, name: str) -> Blend:
     }
 
 
+class ValueErrors(NamedTuple):
+    """The objective of a blend of values: further members keep a little of the first one, as
+    distributions are its own."""
+
+    scale: Scale
+    values: FloatArray  # (entries,)
+    most_share: float = 0.99
+
+    def list_links(self, fit: MemberFit, blend: Blend) -> Sequence[Link | None]:
+        """Return the link of a member: values stay as they are."""
+        return [Link(1.0, 0.0, ()) if blend else None]
+
+    def predict(self, blend: Blend) -> FloatArray:
+        """Return the values (entries,) of a blend."""
+        predicted = np.zeros(self.values.size)
+        for part in blend.values():
+            predicted += part.share * part.fit.held_out_scores.location.astype(np.float64)
+        return predicted
+
+    def measure(self, blend: Blend) -> FloatArray:
+        """Return the squared errors (entries,) of a blend, clipped to the scale."""
+        errors: FloatArray = np.square(self.scale.clip(self.predict(blend)) - self.values)
+        return errors
+
+
 class HeldOutValues(NamedTuple):
-    """The values of held-out entries, and the distribution whose expected values are compared."""
+    """The objective of a blend of logits: the values of held-out entries, and the distribution
+    whose expected values are compared."""
 
     values: FloatArray  # (entries,)
     support: FloatArray  # (values,)
     boundaries: FloatArray  # between these, on the scale
     has_repeats: bool  # whether values repeat, as levels do
+    column_counts: Array | None = None  # entries of their columns, (entries,)
+    most_share: float = 1.0
 
     @classmethod
-    def of(cls, held_out: HeldOut, train: ObservedMatrix, *, n_bins: int) -> HeldOutValues:
+    def of(
+        cls,
+        held_out: HeldOut,
+        train: ObservedMatrix,
+        *,
+        n_bins: int,
+        column_counts: Array | None = None,
+    ) -> HeldOutValues:
         """Return the values of held-out entries."""
         scale, values, support = train.scale, held_out.values, find_support(train, n_bins=n_bins)
         has_repeats = scale.levels is not None or np.unique(values).size < values.size / 2
         boundaries = scale.from_unit(np.array(support.boundaries))
-        return cls(values, np.array(support.values), boundaries, bool(has_repeats))
+        return cls(values, np.array(support.values), boundaries, bool(has_repeats), column_counts)
 
     def square_errors(self, logits: LatentArray) -> FloatArray:
         """Return the squared errors (entries,) of expected values by logits (entries,
@@ -177,14 +228,43 @@ class HeldOutValues(NamedTuple):
         errors: FloatArray = np.square(expected - self.values)
         return errors
 
-    def compute_rmse(self, logits: LatentArray) -> float:
-        """Return the root mean squared error of expected values by logits (entries, cutpoints)."""
-        return math.sqrt(self.square_errors(logits).mean())
+    def mix_logits(self, blend: Blend) -> LatentArray:
+        """Return the logits (entries, cutpoints) of held-out entries by a blend."""
+        shares = share_locations(blend, self.column_counts)
+        total: LatentArray | None = None
+        for name, part in blend.items():
+            location, cutpoints, _ = part.fit.held_out_scores
+            if part.link is not None:
+                location = part.link.locate(location)
+                cutpoints = np.array(part.link.cutpoints, dtype=np.float32)
+            logits = (shares[name] * location)[:, None] - np.float32(part.share) * cutpoints
+            total = logits if total is None else total + logits
+        assert total is not None
+        return total
 
-    def measure_slope(self, logits: LatentArray) -> float:
-        """Return how much the logits of a value rise with it: by the spread of the errors."""
-        spread = max(self.compute_rmse(logits), _LEAST_SPREAD * float(np.std(self.values)))
-        return float(_LOGISTIC / (spread or 1.0))
+    def measure(self, blend: Blend) -> FloatArray:
+        """Return the squared errors (entries,) of the values that a blend expects."""
+        return self.square_errors(self.mix_logits(blend))
+
+    def compute_rmse(self, blend: Blend) -> float:
+        """Return the root mean squared error of the values that a blend expects."""
+        return math.sqrt(self.measure(blend).mean())
+
+    def list_links(self, fit: MemberFit, blend: Blend) -> Sequence[Link | None]:
+        """Return the links with which a member may join a blend: none for logits, and one for
+        residuals, by the errors of the blend."""
+        if fit.gives_logits:
+            return [None]
+        if fit.adds:
+            spread = max(self.compute_rmse(blend), _LEAST_SPREAD * float(np.std(self.values)))
+            slope = float(_LOGISTIC / (spread or 1.0))
+            return [Link(slope, 0.0, (0.0,) * self.boundaries.size)]
+        if self.support.size < 2:
+            return [Link(1.0, fit.units.centre, ())]
+        slopes: tuple[float, ...] = _SLOPES
+        if self.values.size >= _ENTRIES_FOR_STEEP:
+            slopes += _STEEP_SLOPES
+        return self.make_links(fit.held_out_scores.location, fit.units, slopes)
 
     def make_links(self, location: Array, units: Conversion, slopes: Sequence[float]) -> list[Link]:
         """Return the links of a member of values with some slopes.
@@ -241,109 +321,19 @@ def find_own_link(fit: MemberFit, boundaries: FloatArray) -> Link:
     return Link(float(slope), fit.units.centre, tuple(cutpoints.tolist()))
 
 
-def mix_logits(
-    blend: Blend, fits: Mapping[str, MemberFit], column_counts: Array | None = None
-) -> LatentArray:
-    """Return the logits (entries, cutpoints) of held-out entries by a blend.
-
-    column_counts: the numbers of entries of their columns, (entries,), where shares depend on them.
-    """
-    shares = share_locations(blend, column_counts)
-    total: LatentArray | None = None
-    for name, (share, link) in blend.items():
-        scores = fits[name].scores
-        assert scores is not None
-        location, cutpoints = scores.location, scores.fields
-        if link is not None:
-            location = link.locate(location)
-            cutpoints = np.array(link.cutpoints, dtype=np.float32)
-        part = (shares[name] * location)[:, None] - np.float32(share) * cutpoints
-        total = part if total is None else total + part
-    assert total is not None
-    return total
-
-
-def choose_blend(fits: Mapping[str, MemberFit], held_out: HeldOutValues) -> Choice[Blend]:
-    """Return the shares that predict held-out entries best, and their squared errors.
-
-    Members join in their order, the first one without a condition.
-    """
-    slopes: tuple[float, ...] = _SLOPES
-    if held_out.values.size >= _ENTRIES_FOR_STEEP:
-        slopes += _STEEP_SLOPES
-    links = {name: _make_links(fit, held_out, slopes) for name, fit in fits.items()}
-
-    def compute_errors(blend: Blend) -> FloatArray:
-        return held_out.square_errors(mix_logits(blend, fits))
-
-    first, *other_names = fits
-    if held_out.support.size < 2:
-        only: Blend = {first: Share(1.0, links[first][0])}
-        return Choice(only, np.zeros(held_out.values.size))
-    alone: list[Blend] = [{first: Share(1.0, link)} for link in links[first]]
-    usual = 0 if len(alone) == 1 else _SLOPES.index(1.0)
-    at_least = _LEAST_FALLS[held_out.values.size < _MANY_HELD_OUT]
-    best = choose(alone, compute_errors, usual=usual, at_least=at_least)
-    for name in other_names:
-        blends = [best.candidate]
-        if fits[name].stands_alone:
-            blends.append({name: Share(1.0, links[name][len(links[name]) // 3])})
-        usual = 0
-        for share in _SHARES:
-            joined = _join(best.candidate, name, share, links)
-            if share == fits[name].usual_share:
-                usual = len(blends) + len(joined) // 3
-            blends += joined
-        doubt = BEYOND_DOUBT if usual else at_least
-        best = choose(blends, compute_errors, usual=usual, at_least=doubt)
-    return best
-
-
-def _make_links(
-    fit: MemberFit, held_out: HeldOutValues, slopes: Sequence[float]
-) -> Sequence[Link | None]:
-    if fit.gives_logits:
-        return [None]
-    if held_out.support.size < 2:
-        return [Link(1.0, fit.units.centre, ())]
-    assert fit.scores is not None
-    return held_out.make_links(fit.scores.location, fit.units, slopes)
-
-
-def _join(
-    blend: Blend, name: str, share: float, links: Mapping[str, Sequence[Link | None]]
-) -> list[Blend]:
-    """Return the blends in which a further member has a share, one for each slope of its link; a
-    member of logits joins with each slope of the first link there is."""
-    other_shares = {
-        other_name: Share(round((1.0 - share) * part, 12), link)
-        for other_name, (part, link) in blend.items()
-    }
-    if links[name] != [None]:
-        return [other_shares | {name: Share(share, link)} for link in links[name]]
-    linked = next((other_name for other_name, part in blend.items() if part.link is not None), None)
-    blend_with = other_shares | {name: Share(share, None)}
-    if linked is None:
-        return [blend_with]
-    return [
-        blend_with | {linked: other_shares[linked]._replace(link=link)} for link in links[linked]
-    ]
-
-
 def make_blind(
-    blend: Blend, fits: Mapping[str, MemberFit], readout: Readout
+    blend: Blend, readout: Readout
 ) -> Callable[[AxisEntries, AxisEntries], Predictor] | None:
     """Return what makes the blend without held-out entries, with rows and columns of some entries
     alone; None where a member cannot."""
-    if any(fits[name].blind is None for name in blend):
+    if any(part.fit.blind is None for part in blend.values()):
         return None
 
     def blind(rows: AxisEntries, columns: AxisEntries) -> Predictor:
         members: dict[str, Blended] = {}
-        for name, share in blend.items():
-            fold_in = fits[name].blind
-            assert fold_in is not None
-            members[name] = Blended(fold_in(rows, columns), *share)
+        for name, part in blend.items():
+            assert part.fit.blind is not None
+            members[name] = part.to_blended()._replace(fitted=part.fit.blind(rows, columns))
         return Predictor(members, readout)
 
     return blind
@@ -359,3 +349,37 @@ def choose_few_count(blind: Predictor, rehearsal: Rehearsal) -> float:
         return math.sqrt(np.mean(np.square(predicted - values)))
 
     return choose(_FEW_CANDIDATES, compute_error, at_least=_LEAST_GAIN).candidate
+
+
+def explain_steps(shares: Mapping[str, float], stages: Mapping[str, float]) -> dict[str, str]:
+    """Say of each member that joined others, in turn, what it gains; stages: errors after each.
+
+    >>> shares, stages = {"sampler": 1.0, "neighbours": 0.3}, {"sampler": 0.82, "neighbours": 0.81}
+    >>> explain_steps(shares, stages)["neighbours"]
+    'fitted: lowers the held-out error from 0.8200 to 0.8100'
+    """
+    explained = dict.fromkeys(shares, "fitted; no entries were held out")
+    before: float | None = None
+    for name, error in stages.items():
+        if before is None:
+            explained[name] = f"fitted: held-out error {error:.4f}"
+        elif name in shares:
+            explained[name] = f"fitted: lowers the held-out error from {before:.4f} to {error:.4f}"
+        else:
+            explained[name] = "left out: lowers no held-out error beyond doubt"
+        before = error
+    return explained
+
+
+def explain_share(name: str, shares: Mapping[str, float], stages: Mapping[str, float]) -> str:
+    """Say of a member of a blend what its error on held-out entries is, alone and together."""
+    alone = stages.get(f"{name} alone", stages.get("refined", math.nan))
+    blended = stages.get("blended", alone)
+    if name not in shares:
+        return f"left out: a held-out error of {alone:.4f} alone, of the others {blended:.4f}"
+    words = f"fitted: held-out error {alone:.4f}"
+    if len(shares) > 1:
+        words += f", together {blended:.4f}"
+    if f"without {name}" in stages:
+        words += f", without it {stages[f'without {name}']:.4f}"
+    return words

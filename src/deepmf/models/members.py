@@ -65,6 +65,7 @@ class MemberFit(NamedTuple):
     blind: returns the member given the other entries, with rows and columns of some entries alone.
     stands_alone: whether it may be the whole blend: others have latents, by which rows are compared.
     usual_share: which it has unless held-out entries say otherwise beyond doubt.
+    adds: whether it says residuals, which are added to what others say.
     """
 
     fitted: FittedMember
@@ -74,6 +75,13 @@ class MemberFit(NamedTuple):
     blind: Callable[[AxisEntries, AxisEntries], FittedMember] | None = None
     stands_alone: bool = True
     usual_share: float = 0.0
+    adds: bool = False
+
+    @property
+    def held_out_scores(self) -> Scores:
+        """The scores, where entries are held out."""
+        assert self.scores is not None
+        return self.scores
 
     @property
     def gives_logits(self) -> bool:

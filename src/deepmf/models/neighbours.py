@@ -499,7 +499,7 @@ def fit_to_values(seen: EntryStore, entries: EntryStore, held_out: HeldOut) -> N
 
 def fit_to_residuals(
     seen: EntryStore, entries: EntryStore, held_out: HeldOut, predictor: Predictor
-) -> list[NeighbourFit]:
+) -> list[MemberFit]:
     """Return neighbours that predict the residuals of a predictor, one for each ridge.
 
     The predictor has seen the held-out entries, but their residuals are not among the targets.
@@ -518,9 +518,11 @@ def fit_to_residuals(
     by_column = seen.column_entries(np.arange(train.shape[1]))
     learned = start.learn(by_column, residuals[train.by_column.entries], ridges)
     return [
-        NeighbourFit(
+        MemberFit(
             replace(neighbours, source=entries),
-            neighbours.score_pairs(held_out.rows, held_out.columns).location,
+            neighbours.score_pairs(held_out.rows, held_out.columns),
+            stands_alone=False,
+            adds=True,
         )
         for neighbours in learned
     ]

@@ -421,20 +421,24 @@ class Shared(Protocol):
     def link(self) -> Link | None:
         """How values become logits; None: they are."""
 
+    @property
+    def adds(self) -> bool:
+        """Whether it is added to the others, which keep their shares."""
+
 
 def share_locations(members: Mapping[str, Shared], counts: Array | None) -> dict[str, Any]:
     """Return the share of each member in the locations: a number, or one for each of the columns
     with some numbers of entries."""
     shares: dict[str, Any] = {name: np.float32(member.share) for name, member in members.items()}
-    links = {name: member.link for name, member in members.items()}
-    few = {name: link for name, link in links.items() if link and link.few_count}
+    blended = {name: member.link for name, member in members.items() if not member.adds}
+    few = {name: link for name, link in blended.items() if link and link.few_count}
     if not few or counts is None:
         return shares
     total = 1.0 - sum(shares[name] for name in few)
     for name, link in few.items():
         shares[name] = shares[name] * link.keep_shares(counts)
     factor = (1.0 - sum(shares[name] for name in few)) / total
-    return shares | {name: shares[name] * factor for name in shares if name not in few}
+    return shares | {name: shares[name] * factor for name in blended if name not in few}
 
 
 @dataclass(frozen=True)
@@ -534,11 +538,7 @@ class Predictor(BlockPredictor):
     def _share_columns(self, columns: Positions) -> dict[str, Any]:
         confidence = self.confidence
         counts = None if confidence is None else confidence.columns.counts[columns]
-        blended = {name: member for name, member in self.members.items() if not member.adds}
-        added_shares = {name: member.share for name, member in self.members.items() if member.adds}
-        return share_locations(blended, counts) | {
-            name: np.float32(share) for name, share in added_shares.items()
-        }
+        return share_locations(self.members, counts)
 
     def trust(
         self, learned: PredictiveDistribution, rows: IndexArray, columns: IndexArray

@@ -14,7 +14,6 @@ import numpy as np
 
 from deepmf.errors import BadSetting, warn
 from deepmf.files import special
-from deepmf.matrix.arrays import LatentArray
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.features import AxisFeatures
 from deepmf.matrix.matrix import ObservedMatrix
@@ -22,17 +21,14 @@ from deepmf.matrix.scale import ENCODINGS
 from deepmf.models.blending import (
     Blend,
     HeldOutValues,
-    Joining,
     Share,
     choose_blend,
     choose_few_count,
-    choose_joining,
     explain_share,
     explain_steps,
     find_own_link,
-    list_joinings,
+    join_member,
     make_blind,
-    mix_logits,
     remove_member,
 )
 from deepmf.models.estimator import check_products, refuse_unsolvable
@@ -63,7 +59,7 @@ from deepmf.nn.summaries import N_SUMMARY_FEATURES
 from deepmf.scoring.confidence import Trust, load_confidence
 from deepmf.scoring.distribution import PredictiveDistribution, find_support
 from deepmf.scoring.factors import Factors
-from deepmf.scoring.predictor import Blended, Link, Predictor
+from deepmf.scoring.predictor import Blended, Predictor
 from deepmf.scoring.rehearsal import Rehearsal, fit_trust, make_confidence
 from deepmf.storage.model_file import Tensors
 from deepmf.training.devices import find_device, has_torch
@@ -545,13 +541,14 @@ class OrdinalDMF(Recommends, NetworkModel):
         """Return the blend, and the held-out error of each stage."""
         held_out, train = inputs.held_out, inputs.entries.train
         assert held_out is not None
-        values = HeldOutValues.of(held_out, train, n_bins=self.settings.bins)
+        counts = inputs.seen.train.column_counts[held_out.columns]
+        values = HeldOutValues.of(held_out, train, n_bins=self.settings.bins, column_counts=counts)
         # a network has to lower the error of the sampler, and others that of both
         order: list[str] = [name for name in ("sampler", "network") if name in fits]
         order += [name for name in fits if name not in order]
         blend: Blend = choose_blend({name: fits[name] for name in order}, values).candidate
         trust = Trust.make_full()
-        blind = make_blind(blend, fits, readout)
+        blind = make_blind(blend, readout)
         if blind is not None and values.support.size > 1:
             rehearsal = Rehearsal.of(inputs.seen, held_out, seed=0)
             histories = rehearsal.read_histories(inputs.seen, readout.unit_boundaries)
@@ -560,33 +557,28 @@ class OrdinalDMF(Recommends, NetworkModel):
                 few_count = choose_few_count(arrived, rehearsal)
                 arrived = arrived.with_few_count(few_count)
                 blend = {
-                    name: Share(share, link and link._replace(few_count=few_count))
-                    for name, (share, link) in blend.items()
+                    name: part._replace(link=part.link and part.link._replace(few_count=few_count))
+                    for name, part in blend.items()
                 }
             trust = fit_trust(rehearsal, arrived.score(*rehearsal.pairs), readout, histories)
         stages: dict[str, float] = {}
         if "network" in fits:
-            stages["refined"] = values.compute_rmse(mix_logits({"network": Share(1.0, None)}, fits))
+            stages["refined"] = values.compute_rmse({"network": Share(fits["network"], 1.0)})
         for name, fit in fits.items():
             if name != "network" and fit.scores is not None:
                 error = values.measure_alone(fit.scores.location, fit.units)
                 stages[f"{name} alone"] = math.sqrt(error)
-        counts = inputs.seen.train.column_counts[held_out.columns]
-        logits = mix_logits(blend, fits, counts)
         if list(fits) != ["network"] or self.settings.neighbours is not None:
             for name in ("positions", "similarity", "neighbours"):
                 if name in blend and len(blend) > 1:
-                    others = mix_logits(remove_member(blend, name), fits, counts)
-                    stages[f"without {name}"] = values.compute_rmse(others)
-            stages["blended"] = values.compute_rmse(logits)
-        blended = {
-            name: Blended(fit.fitted, *blend[name]) for name, fit in fits.items() if name in blend
-        }
-        predictor = trust_blend(Predictor(blended, readout), inputs, trust, logits)
+                    stages[f"without {name}"] = values.compute_rmse(remove_member(blend, name))
+            stages["blended"] = values.compute_rmse(blend)
+        predictor = trust_blend(blend, readout, inputs, trust, values)
         if self.settings.neighbours is not None and "neighbours" not in blend:
-            predictor, logits = add_neighbours(predictor, inputs, values, logits)
-            predictor = trust_blend(predictor, inputs, trust, logits)
-            stages["neighbours"] = values.compute_rmse(logits)
+            residual_fits = fit_to_residuals(inputs.seen, inputs.entries, held_out, predictor)
+            blend = join_member(blend, "neighbours", residual_fits, values).candidate
+            predictor = trust_blend(blend, readout, inputs, trust, values)
+            stages["neighbours"] = values.compute_rmse(blend)
         return predictor, stages
 
     def _load_predictor(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
@@ -598,47 +590,21 @@ class OrdinalDMF(Recommends, NetworkModel):
 
 
 def trust_blend(
-    predictor: Predictor, inputs: MemberInputs, trust: Trust, logits: LatentArray
+    blend: Blend, readout: OrdinalReadout, inputs: MemberInputs, trust: Trust, values: HeldOutValues
 ) -> Predictor:
-    """Return a blend whose intervals are calibrated by the logits of held-out entries."""
-    readout, held_out = predictor.readout, inputs.held_out
+    """Return the predictor of a blend, whose intervals are calibrated on held-out entries."""
+    predictor = Predictor({name: part.to_blended() for name, part in blend.items()}, readout)
     if readout.support.size < 2:
         return predictor
-    assert held_out is not None
+    assert inputs.held_out is not None
     unit_boundaries, stores = readout.unit_boundaries, (inputs.seen, inputs.entries)
     learned = PredictiveDistribution(
         readout.support,
         readout.scale.from_unit(unit_boundaries),
-        special.expit(logits).astype(np.float64),
+        special.expit(values.mix_logits(blend)).astype(np.float64),
     )
-    confidence = make_confidence(trust, learned, held_out, stores, unit_boundaries)
+    confidence = make_confidence(trust, learned, inputs.held_out, stores, unit_boundaries)
     return replace(predictor, confidence=confidence)
-
-
-def add_neighbours(
-    predictor: Predictor, inputs: MemberInputs, values: HeldOutValues, logits: LatentArray
-) -> tuple[Predictor, LatentArray]:
-    """Return a blend to which neighbours add what they say of its residuals, and its held-out
-    logits; the same ones where that lowers no error."""
-    assert inputs.held_out is not None
-    fits = fit_to_residuals(inputs.seen, inputs.entries, inputs.held_out, predictor)
-    slope = values.measure_slope(logits)
-
-    def add(option: Joining) -> LatentArray:
-        moves = option.share * slope * option.location
-        moved: LatentArray = logits + moves[:, None].astype(np.float32)
-        return moved
-
-    options: list[Joining] = []
-    for fit in fits:
-        options += list_joinings(fit.fitted, fit.location, adds=True)
-    best = choose_joining(options, lambda option: values.square_errors(add(option)))
-    if best.fitted is None:
-        return predictor, logits
-    link = Link(slope, 0.0, (0.0,) * logits.shape[1])
-    neighbours = Blended(best.fitted, best.share, link, adds=True)
-    members = predictor.members | {"neighbours": neighbours}
-    return replace(predictor, members=members), add(best)
 
 
 def gather_inputs(
