@@ -9,7 +9,6 @@ import pytest
 from arrival_probabilities import Arrivals, Side, draw_first, main
 
 from deepmf.datasets import generate
-from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.bayesian import BayesianMF
 from deepmf.models.ordinal.model import OrdinalDMF
 
@@ -53,25 +52,6 @@ def test_a_single_entry_is_not_taken_for_certainty() -> None:
     assert guest.predict_distribution(labels).max(axis=1).mean() < surest.mean() - 0.02
     lower, upper = guest.predict_interval(labels, coverage=0.9)
     assert np.mean(upper - lower) > 1.2
-    # Everything that is said of a guest is read off one distribution.
-    chances = guest.predict_distribution(labels)
-    likeliest = 1.0 + chances.argmax(axis=1)
-    np.testing.assert_array_equal(guest.predict_levels(labels, metric="accuracy"), likeliest)
-    assert np.all((lower <= likeliest) & (likeliest <= upper))
-    row, thresholds = np.zeros(1, dtype=np.int64), np.array([4.0])
-    log_liked = guest.predictor.log_exceed_block(row, columns, thresholds, spread=1.0)
-    np.testing.assert_allclose(np.exp(log_liked[0]), chances[:, 3:].sum(axis=1), rtol=1e-4)
-
-
-@pytest.mark.slow
-def test_draws_of_a_new_row_have_its_distribution() -> None:
-    model = BayesianMF(epochs=60, latent_size=5, device="cpu", presence=None).fit(SMALL)
-    more = model.extend(ObservedMatrix.from_entries([999], [3], [5.0], SMALL.scale))
-    rows, columns = np.full(20, 999), SMALL.column_labels[10:30]
-    draws = more.draw(rows, columns, n=1500, seed=0)
-    shares = (draws[..., None] == np.arange(1.0, 6.0)).mean(axis=0)
-    # a column has as many draws as there are samples
-    assert np.abs(shares - more.predict_distribution(rows, columns)).mean() < 0.05
 
 
 @pytest.mark.slow

@@ -126,15 +126,3 @@ def test_intervals_of_ordinal_dmf_hold_the_share_they_state(kind: str, tmp_path:
             *extended.predict_interval(rows, columns, coverage=coverage), values
         )
         assert held == pytest.approx(coverage, abs=within)
-
-
-@pytest.mark.slow
-def test_chances_of_a_guest_are_those_of_one_distribution() -> None:
-    values = low_rank(60, 40)
-    values[np.random.default_rng(0).random(values.shape) < 0.4] = np.nan
-    model = OrdinalDMF(effort="quick", linear_iterations=40, presence="full")
-    guest = model.fit(ObservedMatrix.from_array(values)).fold_in([0, 1], [1.0, 2.0])
-    best = guest.recommend(8, rank_by="relevance", relevant=1.0)
-    pairs = np.zeros(8, dtype=np.int64), model.entries_.columns.positions(best.labels)
-    chances = guest.predictor_at().distribution(*pairs).exceed(np.ones(8))
-    np.testing.assert_allclose(best.liked, chances, rtol=1e-5)

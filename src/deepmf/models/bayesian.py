@@ -449,8 +449,6 @@ class BayesianMF(Recommends, Model):
         draws += scores.location.astype(np.float64) - by_factors
         if of == "means":
             return draws
-        if self.scale_.levels is None:
-            return self.scale_.clip(draws)
         learned = readout.distribution(scores.location, scores.fields)
         trusted = predictor.trust(learned, pairs.rows, pairs.columns)
         deviations = combine_spreads(readout.noise, scores.fields)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from deepmf.errors import BadSetting, check_count
-from deepmf.matrix.arrays import Array, FloatArray, IndexArray, ObjectArray
+from deepmf.matrix.arrays import Array, FloatArray, IndexArray, IndexPair, ObjectArray
 from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.features import AxisFeatures
@@ -194,7 +194,7 @@ def explain_targets(
             explain_targets(seen, predictor, axis, entries, own, target, n)[0]
             for target in targets[:, None]
         ]
-    predictions = _predict(predictor, axis, np.array([own]), targets)[0]
+    predictions = predictor.predict_units(*_pair(axis, np.array([own]), targets))
     inputs = seen.limits.bound(entries)
     candidates = _choose_candidates(predictor, axis, inputs, targets, n)
     with_all = _predict(predictor.with_only(axis, inputs), axis, np.array([0]), targets)
@@ -288,7 +288,12 @@ def _predict_without(
 
 
 def _predict(predictor: Predictor, axis: Axis, own: IndexArray, targets: IndexArray) -> FloatArray:
-    at = np.repeat(own, targets.size), np.tile(targets, own.size)
-    return predictor.read_units(*(at if axis == "row" else at[::-1])).reshape(
-        own.size, targets.size
-    )
+    """Return the predictions as learned, without times and asked cells, (own, targets)."""
+    units = predictor.read_units(*_pair(axis, own, targets))
+    return units.reshape(own.size, targets.size)
+
+
+def _pair(axis: Axis, own: IndexArray, targets: IndexArray) -> IndexPair:
+    """Return the rows and columns of all pairs of some rows (or columns) and targets."""
+    own_at, target_at = np.repeat(own, targets.size), np.tile(targets, own.size)
+    return (own_at, target_at) if axis == "row" else (target_at, own_at)

@@ -43,12 +43,6 @@ class InteractionPredictor(Predictor):
             np.arange(n_columns, len(entries.columns)),
         )
 
-    def log_exceed(
-        self, products: Array, rows: IndexArray, thresholds: FloatArray, spread: float
-    ) -> Array:
-        """Return zeros: every interaction is liked."""
-        return np.zeros_like(products)
-
     def pack(self) -> Packed:
         return Packed({}, {})
 

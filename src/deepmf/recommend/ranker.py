@@ -282,7 +282,7 @@ class Ranker:
         """Return predictions and probabilities of the columns (rows, n) of each row, which have
         these keys."""
         if not self.has_values:
-            presence = self._read_presence(rows, columns, keys, np.zeros(1))
+            presence = self._read_presence(rows, columns, keys)
             return RankedRows(rows, columns, presence, presence)
         relevance, shape, readout = self.relevance, columns.shape, self.predictor.readout
         values = self.predictor.predict_lines(
@@ -295,27 +295,18 @@ class Ranker:
             distribution = predicted.probabilities.reshape(*shape, predicted.support.size)
         if relevance is None:
             return RankedRows(rows, columns, values, distribution=distribution)
-        lines = np.repeat(np.arange(rows.size), shape[1])
-        log_liked = (
-            relevance.log_liked_pairs(rows, lines, columns.ravel())
-            .reshape(shape)
-            .astype(np.float64)
-        )
-        presence, liked = self._read_presence(rows, columns, keys, log_liked), np.exp(log_liked)
-        if self.predictor.drift is not None:
-            ends = readout.as_chosen.lower_ends(relevance.repeat_threshold(lines.size))
-            if predicted is None:
-                units = readout.as_chosen.units(self.predictor.score_pairs(*pairs))
-                liked = special.ndtr(
-                    (self.predictor.move(units, *pairs) - ends) / relevance.presence.spread
-                )
-            else:
-                liked = predicted.exceed(ends)
+        presence = self._read_presence(rows, columns, keys)
+        chosen = self.predictor.as_chosen
+        ends = chosen.readout.lower_ends(relevance.repeat_threshold(columns.size))
+        if predicted is None:
+            margins = chosen.predict_units(*pairs) - ends
+            liked = special.ndtr(margins / relevance.presence.spread)
+        else:
+            judged = predicted if chosen is self.predictor else chosen.distribution(*pairs)
+            liked = judged.exceed(ends)
         return RankedRows(rows, columns, values, presence, liked.reshape(shape), distribution)
 
-    def _read_presence(
-        self, rows: IndexArray, columns: IndexArray, keys: Array, log_liked: FloatArray
-    ) -> FloatArray:
+    def _read_presence(self, rows: IndexArray, columns: IndexArray, keys: Array) -> FloatArray:
         """Return the probabilities that entries exist in the columns (rows, n) of each row."""
         relevance = self.learned or self.relevance
         assert relevance is not None
@@ -419,12 +410,15 @@ class NextRanker(Ranker):
             )
         return keys.copy() if isinstance(columns, slice) else keys
 
-    def _read_presence(
-        self, rows: IndexArray, columns: IndexArray, keys: Array, log_liked: FloatArray
-    ) -> FloatArray:
+    def _read_presence(self, rows: IndexArray, columns: IndexArray, keys: Array) -> FloatArray:
         """Return the probabilities that the columns (rows, n) of each row come next, which are
         parts of the keys."""
-        return np.exp(keys.astype(np.float64) - self.following.liking_weight * log_liked)
+        log_next = keys.astype(np.float64)
+        if self.following.liking_weight:
+            lines = np.repeat(np.arange(rows.size), columns.shape[1])
+            log_liked = self.relevance.log_liked_pairs(rows, lines, columns.ravel())
+            log_next -= self.following.liking_weight * log_liked.reshape(columns.shape)
+        return np.exp(log_next)
 
 
 _RANKERS: dict[RankBy, type[Ranker]] = {

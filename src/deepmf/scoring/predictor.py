@@ -49,6 +49,14 @@ class PairPredictor(ABC):
         None: the latest."""
         return replace(self, time=time)  # type: ignore[type-var]  # the classes below are dataclasses
 
+    @property
+    def as_chosen(self) -> Self:
+        """The predictor of cells that a row chooses, by which relevance is judged."""
+        readout = self.readout.as_chosen
+        if readout is self.readout:
+            return self
+        return replace(self, readout=readout, effects=None)  # type: ignore[type-var]
+
     @abstractmethod
     def read_units(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
         """Return real-valued predictions (pairs,) in the scale's units, as learned without times
