@@ -1,36 +1,36 @@
 """Every error and warning of deepmf, as one tree.
 
 DeepMFError
-├── UserError                   the user can fix it; the message is one sentence, safe to show to
-anyone │   ├── BadSetting              (ValueError)           an argument or setting that makes no
-sense │   ├── BadEntries              (ValueError)           values, ids or shapes that do not form
-a matrix │   │   ├── OffScale            a value outside the scale │   │   └── DuplicateEntries
-the same (row, column) twice │   ├── BadFeatures             (ValueError)           features of rows
-or columns that cannot be used │   ├── BadSplit                (ValueError)           sizes that
-cannot be cut out of this matrix │   ├── UnreadableFile          (ValueError)           a file that
-exists but does not hold what it should │   │   └── BadModelFile        a model file that is
-truncated, foreign, tampered with or newer than this version │   ├── FileAbsent
-(FileNotFoundError)    no file there │   ├── CannotSave              (OSError)              a file
-that could not be written; nothing was changed │   ├── DatasetUnavailable      (OSError)
-a data set that is neither stored nor available │   ├── UnknownLabel            (KeyError)
-a row or column that is not known │   ├── NotFitted               (RuntimeError)         predict
-before fit │   ├── CannotExtend            (NotImplementedError)  the method cannot predict there │
-├── TrainingDiverged        (ArithmeticError)      the loss is no longer a number │   ├──
-DeviceUnavailable       (RuntimeError)         a GPU that is not there │   ├── NotEnoughMemory
-(MemoryError)          a fit that needs more memory than is free │   ├── ServiceError
-(RuntimeError)         a service that refused a request or does not answer │   ├── RankLost
-(RuntimeError)         another process of a distributed training has ended │   └── MissingDependency
-(ImportError)          an optional package is not installed └── (any other exception is a bug of
-deepmf)
+├── UserError                   the user can fix it; the message is one sentence, safe to show
+│   ├── BadSetting              (ValueError)           an argument or setting that makes no sense
+│   ├── BadEntries              (ValueError)           values, ids or shapes that form no matrix
+│   │   ├── OffScale            a value outside the scale
+│   │   └── DuplicateEntries    the same (row, column) twice
+│   ├── BadFeatures             (ValueError)           features that cannot be used
+│   ├── BadSplit                (ValueError)           sizes that cannot be cut out of this matrix
+│   ├── UnreadableFile          (ValueError)           a file that does not hold what it should
+│   │   └── BadModelFile        a model file that is truncated, foreign, tampered with or too new
+│   ├── FileAbsent              (FileNotFoundError)    no file there
+│   ├── CannotSave              (OSError)              a file that could not be written
+│   ├── DatasetUnavailable      (OSError)              a data set neither stored nor available
+│   ├── UnknownLabel            (KeyError)             a row or column that is not known
+│   ├── NotFitted               (RuntimeError)         predict before fit
+│   ├── CannotExtend            (NotImplementedError)  the method cannot predict there
+│   ├── TrainingDiverged        (ArithmeticError)      the loss is no longer a number
+│   ├── DeviceUnavailable       (RuntimeError)         a GPU that is not there
+│   ├── NotEnoughMemory         (MemoryError)          a fit that needs more memory than is free
+│   ├── ServiceError            (RuntimeError)         a service that refused or does not answer
+│   ├── RankLost                (RuntimeError)         another process of a training has ended
+│   └── MissingDependency       (ImportError)          an optional package is not installed
+└── (any other exception is a bug of deepmf)
 
 DeepMFWarning (UserWarning)
 ├── NothingObserved             a new row or column without usable entries
 ├── TrainingInterrupted         Ctrl-C ended training early
 ├── NotBetterThanMeans          a fit whose validation error is not below that of the shrunk means
-├── MeansOffLevels              means of repeated entries that were rounded to the nearest level
-├── GuessedColumns              columns of a table that were taken for rows, columns or values
-without usual names └── ConstantValues              all entries are equal, so every prediction is
-that value
+├── MeansOffLevels              means of repeated entries, rounded to the nearest level
+├── GuessedColumns              columns of a table taken for rows, columns or values by their place
+└── ConstantValues              all entries are equal, so every prediction is that value
 """
 
 import difflib

@@ -5,8 +5,9 @@ are given), and n the total weights of rows and columns, which are their entry c
 are given, it minimises
 
     sum over observed (i, j) of w_ij (x_ij - m - b_i - c_j - u_i'v_j)^2
-    + penalty * width of the scale * (sum of n_i^count_power |u_i|^2 + sum of n_j^count_power
-    |v_j|^2) + effect_penalty * (|b|^2 + |c|^2)
+    + penalty * width of the scale * sum of n_i^count_power |u_i|^2
+    + penalty * width of the scale * sum of n_j^count_power |v_j|^2
+    + effect_penalty * (|b|^2 + |c|^2)
 
 by improving all rows given the columns, then all columns given the rows. A fold-in is the solution
 of one row.

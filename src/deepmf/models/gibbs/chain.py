@@ -18,8 +18,9 @@ Features of the row are a second block of inputs. This is the prior of Macau (Si
 scalable Bayesian multi-relational factorization with side information using MCMC", 2015); the
 inputs are those of SVD++ (Koren, 2008), on both sides. All parameters have conjugate priors:
 
-    (mean, precision) ~ Normal-Wishart        rows of W ~ Normal(0, (lambda * precision)^-1), a
-    lambda for each block lambda ~ Gamma, alpha ~ Gamma
+    (mean, precision) ~ Normal-Wishart,
+    rows of W ~ Normal(0, (lambda * precision)^-1), with a lambda for each block,
+    lambda ~ Gamma, alpha ~ Gamma.
 
 One iteration draws each of them given all others: (mean, precision), W, lambda of both sides
 (`prior.py`), then all rows given the columns and all columns given the rows, with their
