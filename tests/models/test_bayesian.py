@@ -165,7 +165,7 @@ def test_draws_agree_with_the_distribution_and_are_joint(ratings: Any, model: Ba
     new = model.extend(ObservedMatrix.from_entries(["new"], columns[:1], [5], model.scale_))
     shared = new.draw(["new"] * 20, model.column_labels_[:20], 60, of="means")
     assert np.corrcoef(shared.T)[np.triu_indices(20, 1)].mean() > 0.2
-    for wrong in ({"n": 0}, {"of": "levels"}):
+    for wrong in ({"n": 0}, {"of": "levels"}, {"seed": "a"}):
         with pytest.raises(BadSetting, match=next(iter(wrong))):
             model.draw(rows, columns, **wrong)  # type: ignore[arg-type]
 

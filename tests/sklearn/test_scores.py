@@ -148,10 +148,13 @@ def test_masks_hide_the_share_by_the_mechanism(mechanism: str) -> None:
     assert tuple(mean > 0.2 for mean in by_driver) == expected
 
 
-@pytest.mark.parametrize(("arguments", "word"), [(("x",), "'x'"), (("mcar", 1.5), "1.5")])
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [({"mechanism": "x"}, "'x'"), ({"share": 1.5}, "1.5"), ({"seed": "a"}, "seed")],
+)
 def test_bad_masks_are_refused(arguments: Any, word: str) -> None:
     with pytest.raises(BadSetting, match=word):
-        mask_entries(np.ones((4, 4)), *arguments)
+        mask_entries(np.ones((4, 4)), **arguments)
 
 
 def test_masks_at_random_have_reasons_that_are_visible() -> None:

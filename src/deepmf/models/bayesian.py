@@ -420,6 +420,7 @@ class BayesianMF(Recommends, Model):
         if of not in ("entries", "means"):
             raise BadSetting(f"of must be 'entries' or 'means'; got {of!r}")
         check_count("n", n)
+        check_count("seed", seed, least=0)
         entries, predictor = self.entries_.as_read, self.predictor_
         check_has_values(entries.scale)
         encoder, readout = predictor.encoder, predictor.readout.as_chosen

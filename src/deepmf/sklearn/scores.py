@@ -10,7 +10,7 @@ import scipy.optimize
 from scipy.special import expit
 from sklearn.base import clone
 
-from deepmf.errors import BadEntries, BadSetting, check_choice
+from deepmf.errors import BadEntries, BadSetting, check_choice, check_count
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.sklearn.blend import Residuals
 from deepmf.sklearn.table import MaskArray, check_numbers, hide_entries, measure_columns
@@ -59,6 +59,7 @@ def mask_entries(
     check_choice("mechanism", mechanism, MECHANISMS)
     if not 0 < share < 1:
         raise BadSetting(f"share must be between 0 and 1; got {share!r}")
+    check_count("seed", seed, least=0)
     checked = check_numbers(X)
     observed = ~np.isnan(checked)
     random = np.random.default_rng(seed)
