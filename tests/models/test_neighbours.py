@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+import scipy.sparse
 
 from deepmf.errors import BadModelFile
 from deepmf.matrix.entries import EntryStore
@@ -13,7 +14,13 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
 from deepmf.models.bayesian import BayesianMF
 from deepmf.models.loading import load
-from deepmf.models.neighbours import NearRidge, Neighbours, fit_to_residuals, fit_to_values
+from deepmf.models.neighbours import (
+    NearRidge,
+    Neighbours,
+    find_near,
+    fit_to_residuals,
+    fit_to_values,
+)
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.storage.model_file import read_file
 from deepmf.training.holdout import HeldOut
@@ -43,6 +50,25 @@ def test_the_nearest_column_is_the_other_of_its_pair(share: float, n_rows: int) 
     start = Neighbours.start(seen, 1, predicts_residuals=False)
     expected = np.arange(2 * N_PAIRS) ^ 1
     np.testing.assert_array_equal(start.near[:, 0], expected)
+
+
+def test_columns_of_few_entries_have_the_same_neighbours_and_never_themselves() -> None:
+    random = np.random.default_rng(0)
+    table = random.normal(size=(300, 200)) * (random.random((300, 200)) < 0.01)
+    table[:20, :6] = random.normal(size=(20, 6))  # those of more columns have many
+    inputs = scipy.sparse.csr_array(table.astype(np.float32))
+    is_entry = (table != 0).astype(float)
+    inputs.data[::10] = 0.0  # entries that are the mean of their column
+    table = inputs.toarray()
+    near = find_near(inputs, inputs, 20, are_same=True)
+    deviations = np.sqrt((1e-9 + np.square(table).sum(axis=0)) / is_entry.sum(axis=0).clip(1))
+    products = np.abs(table.T @ table) / deviations / (is_entry.T @ is_entry + 200.0)
+    np.fill_diagonal(products, 0.0)
+    best = -np.sort(-products, axis=1)[:, :20]
+    taken = np.take_along_axis(products, near, axis=1)
+    np.testing.assert_allclose(np.where(best > 0, taken, 0.0), best, rtol=1e-5)
+    assert np.all(near != np.arange(200)[:, None])
+    assert np.all(np.diff(np.sort(near[:6], axis=1), axis=1) > 0)
 
 
 def test_weights_are_the_ridge_regressions_of_a_column_on_its_neighbours() -> None:

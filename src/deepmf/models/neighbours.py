@@ -49,6 +49,9 @@ LEAST_DENSE = 1 / 8
 # Cells that exist at a time: 32 MB.
 _CELLS_AT_A_TIME = 1 << 23
 
+# Products of entries that exist at a time: 100 MB with what sorts them.
+_PRODUCTS_AT_A_TIME = 1 << 21
+
 # Inputs that are looked up for a choice among ridges of residuals: two seconds.
 _MOST_LOOKED_UP = 1.5e7
 
@@ -323,11 +326,17 @@ def find_near(targets: Sparse, inputs: Sparse, n_near: int, *, are_same: bool) -
     n_columns = inputs.shape[1]
     n_near = max(min(n_near, n_columns - are_same), 0)
     lines = Sparse(targets.T)
-    multiply = _multiply_lines(lines, inputs)
-    count = _multiply_lines(_mark(lines), _mark(inputs))
     counts = np.maximum(np.bincount(inputs.indices, minlength=n_columns), 1)
     squares = np.bincount(inputs.indices, np.square(inputs.data), minlength=n_columns)
     deviations = np.sqrt(np.maximum(squares / counts, np.finfo(np.float32).tiny))
+    # products of each line: at least as many as columns with common entries
+    n_products = np.add.reduceat(
+        np.append(np.diff(inputs.indptr)[lines.indices], 0), lines.indptr[:-1]
+    ) * (np.diff(lines.indptr) > 0)
+    if n_products.sum() < LEAST_DENSE * len(n_products) * n_columns:
+        return _find_near_sparse(lines, inputs, deviations, n_near, n_products, are_same=are_same)
+    multiply = _multiply_lines(lines, inputs)
+    count = _multiply_lines(_mark(lines), _mark(inputs))
     near = np.empty((targets.shape[1], n_near), dtype=np.int32)
     at_a_time = max(1, _CELLS_AT_A_TIME // n_columns)
     for start in range(0, len(near), at_a_time):
@@ -340,6 +349,46 @@ def find_near(targets: Sparse, inputs: Sparse, n_near: int, *, are_same: bool) -
         best = np.argpartition(-similarities, min(n_near, n_columns - 1), axis=1)[:, :n_near]
         order = np.argsort(-np.take_along_axis(similarities, best, axis=1), axis=1, kind="stable")
         near[span] = np.take_along_axis(best, order, axis=1)
+    return near
+
+
+def _find_near_sparse(
+    lines: Sparse,
+    inputs: Sparse,
+    deviations: FloatArray,
+    n_near: int,
+    n_products: IndexArray,
+    *,
+    are_same: bool,
+) -> IndexArray:
+    """Return the same as `find_near` from columns with common entries alone."""
+    # where fewer columns have common entries, those that follow stand in for them
+    beside = np.arange(len(n_products))[:, None] + np.arange(1, n_near + 1)
+    near: IndexArray = (beside % inputs.shape[1]).astype(np.int32)
+    # One product has both sums: that of values, and a unit for each common entry, which is larger
+    # and a power of 2, so that it leaves no rounding errors.
+    largest = np.abs(lines.data).max(initial=0) * np.abs(inputs.data).max(initial=0)
+    most = 4.0 * largest * np.diff(lines.indptr).max(initial=0)
+    root = 2.0 ** np.ceil(0.5 * np.log2(most)) if most > 0 else 1.0
+    unit = root**2
+    left = Sparse(scipy.sparse.hstack([lines, root * _mark(lines)], dtype=np.float64))
+    right = Sparse(scipy.sparse.vstack([inputs, root * _mark(inputs)], dtype=np.float64))
+    ends = np.cumsum(n_products) // _PRODUCTS_AT_A_TIME
+    for at in np.split(np.arange(len(near)), np.flatnonzero(np.diff(ends)) + 1):
+        products = left[at] @ right
+        line_of = np.repeat(np.arange(at.size), np.diff(products.indptr))
+        is_other = products.indices != at[line_of] if are_same else np.ones(line_of.size, bool)
+        columns, line_of = products.indices[is_other], line_of[is_other]
+        counts = np.rint(products.data[is_other] / unit)
+        similarities = np.abs(products.data[is_other] - unit * counts)
+        similarities /= deviations[columns] * (counts + _HALF_TRUSTED)
+        # bits of numbers that are not negative have their order
+        falling = ~similarities.astype(np.float32).view(np.uint32)
+        order = np.argsort((line_of.astype(np.uint64) << np.uint64(32)) | falling)
+        starts = np.searchsorted(line_of, np.arange(at.size))
+        place_in_line = np.arange(order.size) - starts[line_of]
+        is_near = place_in_line < n_near
+        near[at[line_of[is_near]], place_in_line[is_near]] = columns[order[is_near]]
     return near
 
 
