@@ -77,9 +77,12 @@ bench-start: $(READY)
 # Sensors, genotypes and drug targets, where their data are in the folder of data sets: minutes. Lines are added to
 # results/fields.jsonl.
 bench-fields: $(READY)
-	$(BIN)/python benchmarks/fields.py | tee -a results/fields.jsonl
-	$(BIN)/python benchmarks/fields.py --model BayesianMF | tee -a results/fields.jsonl
-	$(BIN)/python benchmarks/fields.py sensors genotypes --model DMFImputer | tee -a results/fields.jsonl
+	for model in OrdinalDMF BayesianMF DMFImputer; do \
+		$(BIN)/python benchmarks/fields.py sensors genotypes --model $$model | tee -a results/fields.jsonl; \
+	done
+	for model in OrdinalDMF BayesianMF; do \
+		$(BIN)/python benchmarks/fields.py drug-targets --effort quick --model $$model | tee -a results/fields.jsonl; \
+	done
 
 # Other libraries, each in an environment of its own, on the same splits: hours. make peers OPTIONS=--quick takes minutes.
 peers: $(READY)

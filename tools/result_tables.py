@@ -489,9 +489,10 @@ def field_records() -> dict[tuple[str, str], Record]:
 def fields_table() -> str:
     """Return the figures of other fields beside what others publish."""
     records = field_records()
-    written = ["| task | OrdinalDMF | BayesianMF | others |", "| --- " * 4 + "|"]
+    models = "OrdinalDMF", "BayesianMF", "DMFImputer"
+    written = [f"| task | {' | '.join(models)} | others |", "| --- " * 5 + "|"]
     for task, (metric, digits, published) in FIELD_TASKS.items():
-        found = [records.get((model, task)) for model in ("OrdinalDMF", "BayesianMF")]
+        found = [records.get((model, task)) for model in models]
         if not any(found):
             continue
         cells = [
