@@ -55,6 +55,11 @@ def test_counts_stand_below_the_names_of_groups() -> None:
     ) == ["0\n5", "a b\n6"]
 
 
+def test_a_long_name_may_stand_between_short_ones() -> None:
+    metrics = ["NDCG", "recall", "precision", "MRR", "MAP", "hit rate"]
+    assert names_of(plots.plot_bars(metrics, {"model": [0.5] * 6}).xaxis) == metrics
+
+
 def test_names_that_do_not_fit_are_left_out() -> None:
     names = [f"level {number}" for number in range(60)]
     shown = names_of(plots.plot_bars(names, {"n": list(range(60))}).xaxis)

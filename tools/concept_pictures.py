@@ -266,15 +266,17 @@ def ordinal() -> Iterator[str]:
 
 def orders() -> Iterator[str]:
     """Yield the same four films as relevance, what comes next, and value rank them."""
+    relevance = {film: takes * likes for film, (takes, likes, _, _) in FILMS.items()}
+    next_chances = {film: comes_next for film, (_, _, comes_next, _) in FILMS.items()}
+    values = {film: value for film, (_, _, _, value) in FILMS.items()}
     panels = {
-        "relevance": ("takes and likes it", lambda film: film[0] * film[1], 0.4, ".2f"),
-        "next": ("takes it next", lambda film: film[2], 0.5, ".2f"),
-        "value": ("stars, if it is taken", lambda film: film[3], 5.4, ".1f"),
+        "relevance": ("takes and likes it", relevance, 0.4, ".2f"),
+        "next": ("takes it next", next_chances, 0.5, ".2f"),
+        "value": ("stars, if it is taken", values, 5.4, ".1f"),
     }
     width = 220
-    for place, (name, (question, rate, widest, form)) in enumerate(panels.items()):
+    for place, (name, (question, ratings, widest, form)) in enumerate(panels.items()):
         left = 18 + 232 * place
-        ratings = {film: rate(numbers) for film, numbers in FILMS.items()}
         ranked = sorted(ratings, key=lambda film: -ratings[film])
         yield box(left, 16, width, 244)
         yield text(left + 14, 42, f'rank_by="{name}"', size=15)

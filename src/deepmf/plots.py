@@ -112,7 +112,7 @@ _STYLE: dict[Any, Any] = {
     "ytick.minor.size": 0,
 }
 _FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", "Liberation Sans", Arial, sans-serif'
-_CHARACTER = 6.3  # approximate width of a character in points
+_CHARACTER = 5.9  # approximate width of a character in points
 _BELOW = "\x1f"  # between the lines of a tick label; names of columns may hold any other line break
 MOST_WRITTEN = 11  # a heat map of at most this many levels has numbers in its cells
 _SHADES = 20  # of a heat map
@@ -217,8 +217,10 @@ def _name_ticks(axis: Axis, places: Sequence[float], names: Sequence[str]) -> No
     step = 1
     if axis is axis.axes.xaxis:
         room = 72 * axis.axes.bbox.width / _get_figure(axis.axes).dpi
-        longest = max(len(line) for name in names for line in name.split(_BELOW))
-        step = max(1, math.ceil((_CHARACTER * longest + 2) * len(names) / room))
+        spacing = room / len(names)
+        widths = [_CHARACTER * max(len(line) for line in name.split(_BELOW)) + 2 for name in names]
+        while any(sum(pair) / 2 > step * spacing for pair in pairwise(widths[::step])):
+            step += 1
     shown = ["\n".join(map(_clean, name.split(_BELOW))) for name in names]
     axis.set_ticks(list(places)[::step], shown[::step], parse_math=False)
 
@@ -335,6 +337,7 @@ def plot_lines(
     log_y: bool = False,
     y_limits: tuple[float, float] | None = None,
     groups: Sequence[str] = (),
+    percent: bool = False,
 ) -> Axes:
     """Draw a curve through (places, numbers) for each name; `groups` are names of the places 0, 1,
     2, ..."""
@@ -376,7 +379,7 @@ def plot_lines(
         _round_limits(axes)
     _label(axes, x_label, y_label)
     _format_ticks(axes.xaxis, log=log_x)
-    _format_ticks(axes.yaxis, log=log_y)
+    _format_ticks(axes.yaxis, percent=percent, log=log_y)
     if groups:
         axes.set_xlim(-0.5, len(groups) - 0.5)
         _name_ticks(axes.xaxis, range(len(groups)), groups)
@@ -394,6 +397,7 @@ def plot_cold_start(
     counts: Sequence[int] = (),
     x_label: str = "entries that describe the row",
     y_label: str = "RMSE",
+    percent: bool = False,
 ) -> Axes:
     """Draw the error of each model from rows with few entries to rows with many; `counts` are test
     entries."""
@@ -403,7 +407,9 @@ def plot_cold_start(
         if counts
         else (groups, x_label)
     )
-    return plot_lines(curves, ax, margins=margins, x_label=x_label, y_label=y_label, groups=shown)
+    return plot_lines(
+        curves, ax, margins=margins, x_label=x_label, y_label=y_label, groups=shown, percent=percent
+    )
 
 
 @_apply_style

@@ -391,10 +391,14 @@ def _plot_certainty(certainty: Sequence[CertaintyByCount]) -> list[Figure]:
     label = f"inside {nominal} intervals"
     drawing = plot_cold_start(
         names,
-        {label: [interval.coverage for interval in intervals]},
-        margins={label: _list_margins(intervals)},
+        {
+            "test values": [interval.coverage for interval in intervals],
+            "wanted": [interval.wanted for interval in intervals],
+        },
+        margins={"test values": _list_margins(intervals)},
         counts=[interval.n_entries for interval in intervals],
         y_label=label,
+        percent=True,
     )
     caption = f"Share of test values {label}, from rows with few entries to rows with many: "
     return [
@@ -551,7 +555,7 @@ def make_ranking_section(found: Findings) -> Section | LeftOut:
         [
             name,
             *(
-                f"{scores[ranking_name][at]:.3f} ± {format_amount(margins[ranking_name][at])}"
+                f"{scores[ranking_name][at]:.3f} ± {_round_margin(margins[ranking_name][at])}"
                 for ranking_name in scores
             ),
         ]
@@ -585,6 +589,10 @@ def make_ranking_section(found: Findings) -> Section | LeftOut:
         sentences=[_describe_ranking(ranked)],
         tables=[Table(f"Scores at {ranked.n}", ["", *scores], lines)],
     )
+
+
+def _round_margin(margin: float | None) -> str:
+    return format_amount(None) if margin is None else f"{margin:.3f}"
 
 
 _SCORES = [
