@@ -42,8 +42,8 @@ def run_in_disguise(code: str, folder: Path) -> str:
 def test_every_module_can_be_imported(tmp_path: Path) -> None:
     code = """
 import_all()
-from deepmf.experiments.run import peak_memory_mb
-print(peak_memory_mb())
+from deepmf.experiments.run import measure_peak_memory_mb
+print(measure_peak_memory_mb())
 """
     assert run_in_disguise(code, tmp_path) == "0\n"
 

@@ -189,7 +189,7 @@ def main(
         # of all threads, for the fit and the first question
         "processor_seconds": round(processor, 3),
         "refused": refused,
-        "peak_memory_mb": peak_memory_mb(),
+        "peak_memory_mb": measure_peak_memory_mb(),
         "versions": {"python": platform.python_version()}
         | {name: version(name) for name in packages},
         "noted": getattr(model, "noted", {}),
@@ -199,7 +199,7 @@ def main(
     out.with_suffix(".json").write_text(json.dumps(report))
 
 
-def peak_memory_mb() -> int:
+def measure_peak_memory_mb() -> int:
     """Return the most memory that this process has held, in MiB.
 
     What `getrusage` says on Linux counts what the driver held when it started this process; `/proc`

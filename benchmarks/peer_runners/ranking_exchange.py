@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse
-from exchange import Cannot, Entries, Floats, Positions, Settings, joined, peak_memory_mb
+from exchange import Cannot, Entries, Floats, Positions, Settings, joined, measure_peak_memory_mb
 
 ROWS_AT_A_TIME = 500
 
@@ -182,7 +182,7 @@ def write(
     with out.with_suffix(".npz").open("wb") as file:
         arrays: dict[str, Any] = {name: each.astype(np.int32) for name, each in lists.items()}
         np.savez(file, **arrays)
-    whole = nothing | report | {"peak_memory_mb": peak_memory_mb(), "versions": versions}
+    whole = nothing | report | {"peak_memory_mb": measure_peak_memory_mb(), "versions": versions}
     out.with_suffix(".json").write_text(json.dumps(whole))
 
 

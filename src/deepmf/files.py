@@ -39,7 +39,7 @@ def write_atomically(path: AnyPath, write: Callable[[Path], object]) -> None:
     """
     target = _resolve(path)
     mode = _check_mode(target, path)
-    with _refuse_failures(path), _temporary(target.parent) as temporary:
+    with _refuse_failures(path), _make_temporary(target.parent) as temporary:
         temporary.touch(exist_ok=False)
         write(temporary)
         _flush(temporary)
@@ -62,7 +62,7 @@ def write_folder_atomically(
     check_parts(path, is_part=is_part)
     target = _resolve(path)
     previous_file = target.with_name(f"{target.name}.old")
-    with _refuse_failures(path), _temporary(target.parent) as folder:
+    with _refuse_failures(path), _make_temporary(target.parent) as folder:
         folder.mkdir()
         write(folder)
         for file in folder.iterdir():
@@ -97,7 +97,7 @@ def _refuse_failures(path: AnyPath) -> Iterator[None]:
 
 
 @contextmanager
-def _temporary(place: Path) -> Iterator[Path]:
+def _make_temporary(place: Path) -> Iterator[Path]:
     """Yield a new path in a folder, and remove the file or folder there at the end, unless it was
     renamed."""
     with suppress(OSError), os.scandir(place) as found:

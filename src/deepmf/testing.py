@@ -76,49 +76,49 @@ class ModelContract:
         if area not in cls.model.predicts:
             pytest.skip(f"{cls.model.__name__} cannot predict in area {area}")
 
-    @pytest.fixture(scope="class")
+    @pytest.fixture(scope="class", name="matrix")
     @classmethod
-    def matrix(cls) -> ObservedMatrix:
+    def make_matrix(cls) -> ObservedMatrix:
         return additive()
 
-    @pytest.fixture(scope="class")
+    @pytest.fixture(scope="class", name="fitted")
     @classmethod
-    def fitted(cls, matrix: ObservedMatrix) -> Model:
+    def fit_matrix(cls, matrix: ObservedMatrix) -> Model:
         return cls.new().fit(matrix)
 
-    @pytest.fixture(scope="class")
+    @pytest.fixture(scope="class", name="areas")
     @classmethod
-    def areas(cls) -> AreaSplit:
+    def split_matrix(cls) -> AreaSplit:
         return split_areas(generate(40, 30, density=0.5, seed=1).matrix, seed=1)
 
-    @pytest.fixture(scope="class")
+    @pytest.fixture(scope="class", name="trained")
     @classmethod
-    def trained(cls, areas: AreaSplit) -> Model:
+    def train_on_areas(cls, areas: AreaSplit) -> Model:
         return cls.new().fit(areas.train)
 
-    @pytest.fixture(scope="class")
+    @pytest.fixture(scope="class", name="extension")
     @classmethod
-    def extension(cls, areas: AreaSplit) -> ObservedMatrix:
+    def select_extension(cls, areas: AreaSplit) -> ObservedMatrix:
         if cls.model.predicts == ("I",):
             pytest.skip(f"{cls.model.__name__} cannot be extended")
         return keep_known(areas.extension, areas.train, cls.model)
 
-    @pytest.fixture(scope="class")
+    @pytest.fixture(scope="class", name="extended")
     @classmethod
-    def extended(cls, trained: Model, extension: ObservedMatrix) -> Model:
+    def extend_trained(cls, trained: Model, extension: ObservedMatrix) -> Model:
         return trained.extend(extension)
 
-    @pytest.fixture(scope="class")
+    @pytest.fixture(scope="class", name="widest")
     @classmethod
-    def widest(cls, request: pytest.FixtureRequest) -> Model:
+    def find_widest(cls, request: pytest.FixtureRequest) -> Model:
         """A model of all the areas it can reach."""
         name = "trained" if cls.model.predicts == ("I",) else "extended"
         widest: Model = request.getfixturevalue(name)
         return widest
 
-    @pytest.fixture(scope="class")
+    @pytest.fixture(scope="class", name="reached")
     @classmethod
-    def reached(cls, areas: AreaSplit) -> dict[str, ObservedMatrix]:
+    def select_reached(cls, areas: AreaSplit) -> dict[str, ObservedMatrix]:
         return {area: test for area, test in areas.test.items() if area in cls.model.predicts}
 
     def test_recovers_a_known_matrix(self) -> None:

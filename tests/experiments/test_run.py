@@ -226,7 +226,7 @@ def test_settings_that_a_fit_chose_are_no_other_settings(
         protocol="published",
         settings=given,
     )
-    fitted = OrdinalDMF(seed=0, **given).settings_for(additive(12, 10)).to_dict()
+    fitted = OrdinalDMF(seed=0, **given).fill_settings(additive(12, 10)).to_dict()
     plain = {
         name: list(value) if isinstance(value, tuple) else value for name, value in fitted.items()
     }

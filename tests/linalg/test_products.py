@@ -7,7 +7,7 @@ import torch
 
 from deepmf.linalg import products
 from deepmf.linalg.backend import NUMPY, Backend
-from deepmf.linalg.products import entry_products, make_product, multiply_pairs
+from deepmf.linalg.products import make_product, multiply_entries, multiply_pairs
 from deepmf.matrix.arrays import fetch
 
 DICE = np.random.default_rng(0)
@@ -22,7 +22,7 @@ def test_products_of_pairs_are_those_of_their_latents(
     width = products._GATHERED_AT_A_TIME // 100  # a hundred pairs at a time
     rows, columns = (DICE.normal(size=(size, width)).astype(dtype) for size in (7, 5))
     pairs = DICE.integers(0, 7, 201), DICE.integers(0, 5, 201)  # the last one is alone
-    found = entry_products(rows, columns, *pairs)
+    found = multiply_entries(rows, columns, *pairs)
     assert found.dtype == dtype
     np.testing.assert_allclose(found, (rows @ columns.T)[pairs], rtol=1e-3, atol=1e-3)
 
@@ -30,7 +30,7 @@ def test_products_of_pairs_are_those_of_their_latents(
 def test_products_without_pairs_or_latents() -> None:
     nothing = np.empty(0, dtype=np.int64)
     table = np.ones((3, 0), dtype=np.float32)
-    assert entry_products(table, table, nothing, nothing).shape == (0,)
+    assert multiply_entries(table, table, nothing, nothing).shape == (0,)
     found = multiply_pairs(table.__getitem__, table.__getitem__, *np.zeros((2, 4), int), like=table)
     assert found.tolist() == [0.0] * 4
 

@@ -294,7 +294,7 @@ def test_an_entry_with_the_same_value_and_a_new_time_is_new() -> None:
     with pytest.raises(BadEntries, match="nothing"):
         store.extend(see(5))
     later = store.extend(see(8)).entries
-    assert later.extras_at(np.array([0]), np.array([0])).times.tolist() == [8 * DAY]  # type: ignore[union-attr]
+    assert later.take_extras(np.array([0]), np.array([0])).times.tolist() == [8 * DAY]  # type: ignore[union-attr]
     assert later.n_entries == store.n_entries
     back = later.extend(see(5)).entries
     assert back.extension is None and back.dropped.size == 0

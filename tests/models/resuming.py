@@ -10,9 +10,11 @@ def assert_resumes_to_the_bit(whole: Solver, first: Solver, second: Solver) -> N
     leave."""
     objectives = [whole.sweep() for _ in range(7)]
     begun = [first.sweep() for _ in range(3)]
-    second.set_arrays({name: np.array(array, order="C") for name, array in first.arrays().items()})
+    second.set_arrays(
+        {name: np.array(array, order="C") for name, array in first.get_arrays().items()}
+    )
     assert begun + [second.sweep() for _ in range(4)] == objectives
-    for name, array in whole.arrays().items():
-        np.testing.assert_array_equal(array, second.arrays()[name])
-    for one, other in zip(whole.latents(), second.latents(), strict=True):
+    for name, array in whole.get_arrays().items():
+        np.testing.assert_array_equal(array, second.get_arrays()[name])
+    for one, other in zip(whole.compute_latents(), second.compute_latents(), strict=True):
         np.testing.assert_array_equal(one, other)

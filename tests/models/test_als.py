@@ -172,7 +172,7 @@ class TestALS(FullContract):
             )
             for _ in range(15):
                 solver.sweep()
-                rows, columns = solver.latents()
+                rows, columns = solver.compute_latents()
                 predicted = (rows[held_out.rows] * columns[held_out.columns]).sum(axis=1)
                 errors.append(rmse_error(predicted, held_out.values))
             return errors

@@ -122,7 +122,7 @@ def test_soft_is_the_papers(levels: list[float], sharpness: float) -> None:
         lambda x: 0.5 * (1 + np.tanh(sharpness * x / 2)),
     )
     for given_sharpness in (sharpness, torch.tensor(sharpness, dtype=torch.float64)):
-        soft = quantizer.soft(torch.from_numpy(scores), given_sharpness).detach()
+        soft = quantizer.soften(torch.from_numpy(scores), given_sharpness).detach()
         np.testing.assert_allclose(soft, expected, rtol=0, atol=1e-12)
 
 
@@ -132,7 +132,7 @@ def test_hard_is_the_papers(levels: list[float]) -> None:
     expected = paper(
         scores, levels, quantizer.boundaries.detach().numpy(), lambda x: (x >= 0).astype(float)
     )
-    np.testing.assert_array_equal(quantizer.hard(torch.from_numpy(scores)), expected)
+    np.testing.assert_array_equal(quantizer.quantize(torch.from_numpy(scores)), expected)
     assert set(expected) == set(levels)
 
 
@@ -142,9 +142,9 @@ def test_starts_as_the_uniform_quantizer(levels: list[float]) -> None:
     assert quantizer.boundaries.tolist() == [(a + b) / 2 for a, b in pairwise(levels)]
     scores = scores_over(levels).astype(np.float32)
     np.testing.assert_array_equal(
-        quantizer.hard(torch.from_numpy(scores)), Scale(levels).nearest_level(scores)
+        quantizer.quantize(torch.from_numpy(scores)), Scale(levels).nearest_level(scores)
     )
-    assert quantizer.penalty().item() == 0
+    assert quantizer.compute_penalty().item() == 0
 
 
 @every_scale
@@ -157,19 +157,19 @@ def test_ends_go_to_the_end_levels(levels: list[float]) -> None:
     highs = torch.tensor(
         [high, np.nextafter(high, np.float32(np.inf)), high + np.float32(1e-3), np.inf]
     )
-    assert quantizer.hard(lows).tolist() == [levels[0]] * 4
-    assert quantizer.hard(highs).tolist() == [levels[-1]] * 4
+    assert quantizer.quantize(lows).tolist() == [levels[0]] * 4
+    assert quantizer.quantize(highs).tolist() == [levels[-1]] * 4
     low_soft, high_soft = (
-        quantizer.soft(lows, 200.0).tolist(),
-        quantizer.soft(highs, 200.0).tolist(),
+        quantizer.soften(lows, 200.0).tolist(),
+        quantizer.soften(highs, 200.0).tolist(),
     )
     assert low_soft == pytest.approx([levels[0]] * 4, abs=1e-6)
     assert high_soft == pytest.approx([levels[-1]] * 4, abs=1e-6)
     # The soft quantizer goes on smoothly past the ends: no jump between just inside and just
     # outside.
     for inside, outside in (lows[:2], highs[:2]):
-        assert quantizer.soft(inside, 0.5).item() == pytest.approx(
-            quantizer.soft(outside, 0.5).item(), abs=1e-5
+        assert quantizer.soften(inside, 0.5).item() == pytest.approx(
+            quantizer.soften(outside, 0.5).item(), abs=1e-5
         )
 
 
@@ -177,15 +177,15 @@ def test_ends_go_to_the_end_levels(levels: list[float]) -> None:
 def test_an_inner_level_is_its_own_and_opens_its_interval(levels: list[float]) -> None:
     quantizer = moved(levels)
     inner = torch.tensor(levels[1:-1], dtype=torch.float64)
-    assert quantizer.hard(inner).tolist() == levels[1:-1]
+    assert quantizer.quantize(inner).tolist() == levels[1:-1]
     boundaries, steps = quantizer.boundaries.detach(), quantizer.steps
     torch.testing.assert_close(
-        quantizer.soft(inner, 0.7).detach(),
+        quantizer.soften(inner, 0.7).detach(),
         inner + steps[1:] * torch.sigmoid(0.7 * (inner - boundaries[1:])),
     )
     below = torch.nextafter(inner, inner - 1)
     torch.testing.assert_close(
-        quantizer.soft(below, 0.7).detach(),
+        quantizer.soften(below, 0.7).detach(),
         quantizer.levels[:-2] + steps[:-1] * torch.sigmoid(0.7 * (below - boundaries[:-1])),
     )
 
@@ -194,10 +194,10 @@ def test_an_inner_level_is_its_own_and_opens_its_interval(levels: list[float]) -
 def test_a_boundary_belongs_to_the_level_above(levels: list[float]) -> None:
     quantizer = moved(levels).float()
     at = quantizer.boundaries.detach()
-    assert quantizer.hard(at).tolist() == levels[1:]
-    assert quantizer.hard(torch.nextafter(at, at - 1)).tolist() == levels[:-1]
+    assert quantizer.quantize(at).tolist() == levels[1:]
+    assert quantizer.quantize(torch.nextafter(at, at - 1)).tolist() == levels[:-1]
     halfway = [(a + b) / 2 for a, b in pairwise(levels)]
-    assert quantizer.soft(at, 1e6).tolist() == halfway
+    assert quantizer.soften(at, 1e6).tolist() == halfway
 
 
 @given(increasing, st.lists(st.floats(allow_nan=False, width=32), max_size=50), st.integers(0, 9))
@@ -206,12 +206,12 @@ def test_hard_is_always_legal_and_soft_stays_between_neighbours(
 ) -> None:
     quantizer = moved(levels, seed=seed).float()
     scores = torch.tensor([*values, *levels, *quantizer.boundaries.tolist()], dtype=torch.float32)
-    hard = quantizer.hard(scores)
+    hard = quantizer.quantize(scores)
     assert set(hard.tolist()) <= set(map(float, levels))
-    assert torch.equal(hard, quantizer.levels[quantizer.positions(scores)])
+    assert torch.equal(hard, quantizer.levels[quantizer.find_positions(scores)])
     assert not hard.requires_grad
     # The interval that a score lies in holds both answers.
-    soft = quantizer.soft(scores, 2.0).detach()
+    soft = quantizer.soften(scores, 2.0).detach()
     interval = np.searchsorted(np.float32(levels[1:-1]), scores.numpy(), side="right")
     for answer in (hard, soft):
         assert bool(
@@ -231,16 +231,18 @@ def test_gradients_against_finite_differences(levels: list[float]) -> None:
         [levels[0] - 0.1, *inside, levels[-1] + 0.1], dtype=torch.float64, requires_grad=True
     )
     assert torch.autograd.gradcheck(
-        lambda x, b: quantizer.soft(x, 1.3), (scores, quantizer.free_boundaries)
+        lambda x, b: quantizer.soften(x, 1.3), (scores, quantizer.free_boundaries)
     )
-    assert torch.autograd.gradcheck(lambda b: quantizer.penalty(), (quantizer.free_boundaries,))
+    assert torch.autograd.gradcheck(
+        lambda b: quantizer.compute_penalty(), (quantizer.free_boundaries,)
+    )
 
 
 def test_the_gradient_of_the_boundaries_is_the_papers() -> None:
     quantizer = moved([1, 2, 4])
     boundaries = quantizer.boundaries.detach().numpy()
     scores, sharpness = np.array([[1.2, 3.9], [2.5, 1.9]]), 2.0
-    quantizer.soft(torch.from_numpy(scores), sharpness).sum().backward()
+    quantizer.soften(torch.from_numpy(scores), sharpness).sum().backward()
     slope = [
         step * sharpness / (4 * np.cosh(sharpness * (scores - b) / 2) ** 2)
         for step, b in zip([1, 2], boundaries, strict=True)
@@ -256,7 +258,7 @@ def test_soft_becomes_hard_exponentially(levels: list[float]) -> None:
     boundaries, steps = quantizer.boundaries.detach(), quantizer.steps
     scores = torch.stack([boundaries - margin, boundaries + margin])
     for sharpness in (50.0, 100.0, 200.0, 400.0):
-        error = (quantizer.soft(scores, sharpness) - quantizer.hard(scores)).detach().abs()
+        error = (quantizer.soften(scores, sharpness) - quantizer.quantize(scores)).detach().abs()
         # step / (1 + exp(sharpness margin)): below step exp(-sharpness margin), and close to it.
         bound = steps * math.exp(-sharpness * margin)
         assert bool((error <= bound * (1 + 1e-3) + 1e-14).all())
@@ -267,7 +269,7 @@ def test_soft_becomes_hard_exponentially(levels: list[float]) -> None:
 @pytest.mark.parametrize("sharpness", [0.1, 5.0])
 def test_soft_never_falls_as_the_score_rises(levels: list[float], sharpness: float) -> None:
     scores = scores_over(levels)
-    soft = moved(levels).soft(torch.from_numpy(scores), sharpness).detach()
+    soft = moved(levels).soften(torch.from_numpy(scores), sharpness).detach()
     rises = soft.diff().numpy()
     assert np.all(rises >= 0) and np.all(rises[np.diff(scores) > 1e-9] > 0)
     # It jumps at the inner levels and nowhere else.
@@ -293,7 +295,7 @@ def test_boundaries_stay_inside_under_a_hostile_optimiser(
         boundaries = quantizer.boundaries.detach()
         assert bool((low < boundaries).all() and (boundaries < high).all())
         assert bool((boundaries.diff() > 0).all())
-        assert set(quantizer.hard(torch.tensor(levels)).tolist()) == set(levels)
+        assert set(quantizer.quantize(torch.tensor(levels)).tolist()) == set(levels)
         seen.add(tuple(boundaries.tolist()))
     assert len(seen) > (10 if len(levels) > 2 else 1)
 
@@ -305,9 +307,9 @@ def test_a_boundary_that_was_pushed_out_comes_back_at_once() -> None:
     for _ in range(100):
         quantizer.free_boundaries.grad = -torch.ones(4)
         descent.step()
-        quantizer.penalty()
+        quantizer.compute_penalty()
     descent.zero_grad()
-    quantizer.penalty().backward()
+    quantizer.compute_penalty().backward()
     assert quantizer.free_boundaries.grad.tolist() == pytest.approx([2 * 0.5 / 4] * 4, rel=1e-5)
     descent.step()
     assert quantizer.boundaries.tolist() == pytest.approx([1.975, 2.975, 3.975, 4.975], abs=1e-5)
@@ -316,13 +318,13 @@ def test_a_boundary_that_was_pushed_out_comes_back_at_once() -> None:
 def test_the_penalty_is_the_mean_squared_distance() -> None:
     quantizer = Quantizer([0, 1, 3])
     quantizer.free_boundaries.data.copy_(torch.tensor([0.75, 1.5]))
-    assert quantizer.penalty().item() == (0.25**2 + 0.5**2) / 2
+    assert quantizer.compute_penalty().item() == (0.25**2 + 0.5**2) / 2
 
 
 def test_looking_at_boundaries_does_not_spoil_a_waiting_backward_pass() -> None:
     quantizer = Quantizer(STARS)
-    loss = quantizer.boundaries.square().sum() + quantizer.penalty()
-    quantizer.hard(torch.tensor([2.2]))
+    loss = quantizer.boundaries.square().sum() + quantizer.compute_penalty()
+    quantizer.quantize(torch.tensor([2.2]))
     loss.backward()
     assert quantizer.free_boundaries.grad.tolist() == [3.0, 5.0, 7.0, 9.0]
 
@@ -337,7 +339,7 @@ def test_learns_known_boundaries() -> None:
     for step in range(300):
         adam.zero_grad()
         (
-            quantizer.soft(scores, find_sharpness(step, start=1.0)) - wanted
+            quantizer.soften(scores, find_sharpness(step, start=1.0)) - wanted
         ).square().mean().sqrt().backward()
         adam.step()
     torch.testing.assert_close(quantizer.boundaries.detach(), truth, rtol=0, atol=5e-3)
@@ -347,10 +349,10 @@ def test_learns_known_boundaries() -> None:
 def test_scores_of_another_precision_are_read_in_that_of_the_levels(dtype: torch.dtype) -> None:
     quantizer = Quantizer(STARS)
     scores = torch.tensor([1.2, 2.5 - 1e-12, 3 - 1e-12, 4.75], dtype=dtype)
-    soft = quantizer.soft(scores, 3.0)
+    soft = quantizer.soften(scores, 3.0)
     assert soft.dtype == torch.float32
-    assert torch.equal(soft, quantizer.soft(scores.float(), 3.0))
-    assert quantizer.hard(scores).tolist() == [1, 3, 3, 5]
+    assert torch.equal(soft, quantizer.soften(scores.float(), 3.0))
+    assert quantizer.quantize(scores).tolist() == [1, 3, 3, 5]
 
 
 @pytest.mark.slow
@@ -359,9 +361,9 @@ def test_a_million_scores_quickly_and_the_same_in_every_run() -> None:
     gradients, start = set(), time.process_time()
     for _ in range(3):
         quantizer = Quantizer(STARS)
-        quantizer.soft(scores, 2.0).square().mean().backward()
+        quantizer.soften(scores, 2.0).square().mean().backward()
         gradients.add(tuple(quantizer.free_boundaries.grad.tolist()))
-        quantizer.hard(scores)
+        quantizer.quantize(scores)
     assert time.process_time() - start < 5
     assert len(gradients) == 1
 
@@ -379,9 +381,9 @@ def test_sharpness_grows_from_small_to_very_large() -> None:
 def test_the_sharpest_soft_is_hard_and_its_gradients_are_finite() -> None:
     quantizer = Quantizer(STARS)
     apart = torch.linspace(0.9, 5.1, 1000)
-    assert torch.equal(quantizer.soft(apart, SHARPEST), quantizer.hard(apart))
+    assert torch.equal(quantizer.soften(apart, SHARPEST), quantizer.quantize(apart))
     scores = torch.tensor([1.0, 1.5, 2.0, 3.5, 5.0], requires_grad=True)
-    quantizer.soft(scores, SHARPEST).sum().backward()
+    quantizer.soften(scores, SHARPEST).sum().backward()
     for gradient in (scores.grad, quantizer.free_boundaries.grad):
         assert bool(gradient.square().isfinite().all())
 
@@ -400,7 +402,8 @@ def test_a_captured_graph_learns_like_plain_steps(levels: list[float]) -> None:
     def step(quantizer: Quantizer, adam: torch.optim.Optimizer) -> None:
         adam.zero_grad(set_to_none=False)
         (
-            (quantizer.soft(scores, sharpness) - wanted).square().mean() + 0.1 * quantizer.penalty()
+            (quantizer.soften(scores, sharpness) - wanted).square().mean()
+            + 0.1 * quantizer.compute_penalty()
         ).backward()
         adam.step()
 
@@ -424,4 +427,4 @@ def test_a_captured_graph_learns_like_plain_steps(levels: list[float]) -> None:
         graph.replay()
     assert torch.equal(plain[0].boundaries, captured[0].boundaries)
     assert not torch.equal(captured[0].boundaries, captured[0].uniform)
-    assert torch.equal(captured[0].hard(scores).cpu(), captured[0].cpu().hard(scores.cpu()))
+    assert torch.equal(captured[0].quantize(scores).cpu(), captured[0].cpu().quantize(scores.cpu()))

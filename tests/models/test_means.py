@@ -112,15 +112,15 @@ def test_priors_are_products(store: EntryStore) -> None:
 def test_weights_come_back_and_others_are_refused(store: EntryStore) -> None:
     n_inputs = store.row_features.n_inputs  # type: ignore[union-attr]
     weights = FeatureWeights(rows=DICE.normal(size=(n_inputs, 1)))
-    found = load_feature_weights(store, weights.tensors(), width=1, kind="float64")
+    found = load_feature_weights(store, weights.list_tensors(), width=1, kind="float64")
     assert found.rows is weights.rows and found.columns is None
-    assert NO_WEIGHTS.tensors() == {}
+    assert NO_WEIGHTS.list_tensors() == {}
     wrong: list[dict[str, Any]] = [
         {},
-        FeatureWeights(rows=np.zeros((n_inputs + 1, 1))).tensors(),
-        FeatureWeights(rows=np.zeros((n_inputs, 2))).tensors(),
-        FeatureWeights(rows=np.zeros((n_inputs, 1), dtype=np.float32)).tensors(),
-        FeatureWeights(rows=np.full((n_inputs, 1), np.nan)).tensors(),
+        FeatureWeights(rows=np.zeros((n_inputs + 1, 1))).list_tensors(),
+        FeatureWeights(rows=np.zeros((n_inputs, 2))).list_tensors(),
+        FeatureWeights(rows=np.zeros((n_inputs, 1), dtype=np.float32)).list_tensors(),
+        FeatureWeights(rows=np.full((n_inputs, 1), np.nan)).list_tensors(),
     ]
     for tensors in wrong:
         with pytest.raises(BadModelFile, match=r"features\.rows"):

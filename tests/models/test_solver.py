@@ -31,10 +31,10 @@ class HalfwaySolver(Solver):
         self.value += (self.target - self.value) / 2
         return float(abs(self.target - self.value[0]))
 
-    def latents(self) -> tuple[np.ndarray, np.ndarray]:
+    def compute_latents(self) -> tuple[np.ndarray, np.ndarray]:
         return np.full((self.shape[0], 1), self.value[0]), np.ones((self.shape[1], 1))
 
-    def arrays(self) -> Arrays:
+    def get_arrays(self) -> Arrays:
         return {"value": self.value}
 
     def set_arrays(self, arrays: Arrays) -> None:

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from deepmf.errors import TrainingDiverged
-from deepmf.linalg.products import entry_products
+from deepmf.linalg.products import multiply_entries
 from deepmf.matrix.arrays import LatentArray
 from deepmf.models.dmfd import DMFD
 from deepmf.models.trained_network import TrainedBranch
@@ -59,7 +59,7 @@ def test_products_of_pairs(monkeypatch: pytest.MonkeyPatch, n_pairs: int, n_thre
     np.testing.assert_allclose(
         pair_products(changed[0], changed[1], rows, columns), expected, rtol=1e-5, atol=1e-6
     )
-    double = entry_products(
+    double = multiply_entries(
         tables[0].astype(np.float64), tables[1].astype(np.float64), rows, columns
     )
     assert double.dtype == np.float64

@@ -144,7 +144,7 @@ def test_directions_are_of_length_1_and_leave_out_what_is_beside() -> None:
     one = Predictor.of(factors, Readout(STARS))
     np.testing.assert_allclose(one.directions(one.columns), [[0.6, 0.8], [0, 0]], rtol=1e-6)
     with pytest.raises(BadSetting, match="latents"):
-        replace(factors, n_beside=3).proper(columns)
+        replace(factors, n_beside=3).drop_beside(columns)
 
 
 def test_what_is_packed_comes_back() -> None:

@@ -346,12 +346,14 @@ def test_a_model_sees_standardised_columns() -> None:
 def test_values_undo_what_a_model_sees() -> None:
     units = ColumnUnits.from_columns(ENTRIES)
     np.testing.assert_allclose(
-        units.values(units.standardise(ENTRIES).values, ENTRIES.columns), ENTRIES.values, rtol=1e-12
+        units.convert_values(units.standardise(ENTRIES).values, ENTRIES.columns),
+        ENTRIES.values,
+        rtol=1e-12,
     )
     other = units.standardise(TableEntries.of(np.array([[np.nan, np.nan, 0.3]])))
     # not infinitely far from the column's only value
     np.testing.assert_allclose(other.values, [0.2])
-    constant = units.values(np.array([-3.0, 3.0]), np.array([2, 2]))
+    constant = units.convert_values(np.array([-3.0, 3.0]), np.array([2, 2]))
     assert constant.tolist() == [0.1, 0.1]
 
 
@@ -360,7 +362,7 @@ def test_what_lies_far_out_is_seen_at_the_end() -> None:
     far = TableEntries.of(np.array([[1e9, -1e9, np.nan]]))
     assert units.standardise(far).values.tolist() == [REACH, -REACH]
     ends = np.array([REACH, -REACH])
-    assert units.values(ends, np.array([0, 0])).tolist() == [
+    assert units.convert_values(ends, np.array([0, 0])).tolist() == [
         np.nanmax(MEASURES[:, 0]),
         np.nanmin(MEASURES[:, 0]),
     ]
@@ -371,7 +373,7 @@ def test_columns_have_levels_where_values_repeat() -> None:
     assert real == Scale(low=np.nanmin(MEASURES[:, 0]), high=np.nanmax(MEASURES[:, 0]))
     assert levels == Scale([1, 2, 3])
     assert constant == Scale([0.1])
-    nearest = ColumnUnits.from_columns(ENTRIES).levels(
+    nearest = ColumnUnits.from_columns(ENTRIES).round_to_levels(
         np.array([1.4, 51.25, 2.6]), np.array([1, 0, 1])
     )
     assert nearest.tolist() == [1, 51.25, 3]

@@ -39,7 +39,7 @@ def test_the_defaults_are_the_papers_codes() -> None:
 
 def test_the_learning_rate_decays_every_so_many_epochs_or_at_those_given() -> None:
     every = StepDecaySettings(learning_rate=0.8, decay=0.5, decay_every=3)
-    assert [every.learning_rate_at(epoch) for epoch in range(7)] == [
+    assert [every.find_learning_rate(epoch) for epoch in range(7)] == [
         0.8,
         0.8,
         0.8,
@@ -49,7 +49,7 @@ def test_the_learning_rate_decays_every_so_many_epochs_or_at_those_given() -> No
         0.2,
     ]
     given = StepDecaySettings(learning_rate=0.8, decay=0.5, decay_every=(1, 4, 5))
-    assert [given.learning_rate_at(epoch) for epoch in range(7)] == [
+    assert [given.find_learning_rate(epoch) for epoch in range(7)] == [
         0.8,
         0.4,
         0.4,
@@ -58,19 +58,19 @@ def test_the_learning_rate_decays_every_so_many_epochs_or_at_those_given() -> No
         0.1,
         0.1,
     ]
-    assert StepDecaySettings(decay_every=()).learning_rate_at(10**6) == 1e-2
+    assert StepDecaySettings(decay_every=()).find_learning_rate(10**6) == 1e-2
     # As read from a file, which knows lists alone.
     assert StepDecaySettings.from_names(given.to_dict() | {"decay_every": [1, 4, 5]}) == given
 
 
 def test_along_a_cosine_the_learning_rate_goes_down_to_nothing() -> None:
     settings = TrainingSettings(learning_rate=0.8, epochs=6)
-    rates = [settings.learning_rate_at(epoch) for epoch in range(6)]
+    rates = [settings.find_learning_rate(epoch) for epoch in range(6)]
     root = 3**0.5 / 2
     assert rates == pytest.approx([0.8 * (1 + wave) / 2 for wave in (1, root, 0.5, 0, -0.5, -root)])
     # the end that no epoch reaches
-    assert settings.learning_rate_at(6) == pytest.approx(0, abs=1e-15)
-    assert TrainingSettings(learning_rate=0.8, epochs=1).learning_rate_at(0) == 0.8
+    assert settings.find_learning_rate(6) == pytest.approx(0, abs=1e-15)
+    assert TrainingSettings(learning_rate=0.8, epochs=1).find_learning_rate(0) == 0.8
 
 
 @pytest.mark.parametrize(

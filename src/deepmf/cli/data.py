@@ -304,7 +304,7 @@ def list_all(as_json: Json = False) -> None:
     """
     from deepmf.data.datasets import DATASETS, folder
 
-    facts = [_dataset_to_json(dataset) for dataset in DATASETS.values()]
+    facts = [_describe_dataset(dataset) for dataset in DATASETS.values()]
     if as_json:
         show_json({"folder": str(folder()), "datasets": facts})
         return
@@ -340,11 +340,11 @@ def fetch(
         f"{dataset.title}\n{dataset.licence}\n"
         f"{'already stored in' if was_here else 'stored in'} {file}\nnext: {shlex.join(words)}"
     )
-    facts = _dataset_to_json(dataset) | {"file": str(file), "was_here": was_here}
+    facts = _describe_dataset(dataset) | {"file": str(file), "was_here": was_here}
     show_result(facts, text, as_json=as_json)
 
 
-def _dataset_to_json(dataset: Dataset) -> dict[str, Any]:
+def _describe_dataset(dataset: Dataset) -> dict[str, Any]:
     from deepmf.data.datasets import find
 
     file = find(dataset.name)

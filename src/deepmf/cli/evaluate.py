@@ -347,7 +347,7 @@ def compare(
 
 
 def _show_comparison(comparison: Comparison, facts: dict[str, Any]) -> None:
-    show_table(*comparison.cells())
+    show_table(*comparison.list_cells())
     for model in comparison.models:
         if model.failure:
             say(f"{model.label} failed: {model.failure}")

@@ -133,10 +133,10 @@ def draw_truth(
     # of factors: a few matter much, most matter little
     importance = 1.0 / np.arange(1, rank + 1)[:, None]
     importance /= np.sqrt(np.sum(importance**2))
-    row_effects = of_rows.normals(n_rows)
-    column_effects = of_columns.normals(n_columns)
-    row_factors = of_rows.normals(n_rows * rank).reshape(rank, n_rows)
-    column_factors = of_columns.normals(n_columns * rank).reshape(rank, n_columns)
+    row_effects = of_rows.draw_normals(n_rows)
+    column_effects = of_columns.draw_normals(n_columns)
+    row_factors = of_rows.draw_normals(n_rows * rank).reshape(rank, n_rows)
+    column_factors = of_columns.draw_normals(n_columns * rank).reshape(rank, n_columns)
     features = []
     if explained:
         for of_features, effects, factors in (
@@ -180,7 +180,7 @@ def draw_row_features(rows: Labels, *, rank: int, seed: int) -> DrawnFeatures:
     dice = RandomStream(seed, 4)
     ages = dice.integers(len(rows), 18, 80)
     jobs = dice.integers(len(rows), 0, len(OCCUPATIONS))
-    tastes = dice.normals(rank * len(OCCUPATIONS)).reshape(rank, -1)
+    tastes = dice.draw_normals(rank * len(OCCUPATIONS)).reshape(rank, -1)
     columns: dict[str, Any] = {
         "age": ages,
         "occupation": [OCCUPATIONS[job] for job in jobs.tolist()],
@@ -199,8 +199,8 @@ def draw_column_features(columns: Labels, *, rank: int, seed: int) -> DrawnFeatu
     years = dice.integers(count, 1950, 2010)
     first = dice.integers(count, 0, n_genres)
     second = (first + dice.integers(count, 1, n_genres)) % n_genres  # never the first
-    has_two = dice.uniforms(count) < 0.5
-    qualities = dice.normals(rank * n_genres).reshape(rank, -1)
+    has_two = dice.draw_uniforms(count) < 0.5
+    qualities = dice.draw_normals(rank * n_genres).reshape(rank, -1)
     factors = np.where(
         has_two, (qualities[:, first] + qualities[:, second]) * 0.5**0.5, qualities[:, first]
     )

@@ -19,7 +19,7 @@ class RandomStream:
     They are made from PCG64's raw 64-bit words, which numpy promises to keep; the methods of
     `numpy.random.Generator` may change between versions.
 
-    >>> RandomStream(7).uniforms(2)
+    >>> RandomStream(7).draw_uniforms(2)
     array([0.62509547, 0.8972138 ])
     >>> RandomStream(7, 1).order(4)
     array([1, 3, 2, 0])
@@ -29,19 +29,21 @@ class RandomStream:
         check_count("seed", seed, least=0)
         self._words = np.random.PCG64(np.random.SeedSequence(int(seed), spawn_key=key))
 
-    def uniforms(self, count: int) -> FloatArray:
+    def draw_uniforms(self, count: int) -> FloatArray:
         """Return uniform numbers between 0 and 1, both excluded, (count,)."""
         words = self._words.random_raw(count) >> np.uint64(12)
         return (words.astype(np.float64) + 0.5) * 2.0**-52
 
-    def normals(self, count: int) -> FloatArray:
+    def draw_normals(self, count: int) -> FloatArray:
         """Return normal numbers of mean 0 and standard deviation 1, (count,)."""
-        normals: FloatArray = np.round(ndtri(self.uniforms(count)) * _NORMAL_GRID) / _NORMAL_GRID
+        normals: FloatArray = (
+            np.round(ndtri(self.draw_uniforms(count)) * _NORMAL_GRID) / _NORMAL_GRID
+        )
         return normals
 
     def integers(self, count: int, low: int, high: int) -> IndexArray:
         """Return whole numbers from `low` to `high` - 1, (count,)."""
-        return low + (self.uniforms(count) * (high - low)).astype(np.int64)
+        return low + (self.draw_uniforms(count) * (high - low)).astype(np.int64)
 
     def order(self, count: int) -> IndexArray:
         """Return 0 to count - 1 in a random order, (count,)."""

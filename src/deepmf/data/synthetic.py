@@ -205,7 +205,7 @@ def _draw_entries(
     for at, rows in enumerate(sampler.cut_blocks()):
         dice = RandomStream(seed, 3, at)
         row, column = sampler.draw(rows, dice)
-        noise = truth.noise * dice.normals(row.size)
+        noise = truth.noise * dice.draw_normals(row.size)
         blocks.append((row, column, truth.convert(truth.signal_at(row, column) + noise)))
     return Entries(*map(np.concatenate, zip(*blocks, strict=True)))
 
@@ -276,10 +276,12 @@ def spread_entries(activity: FloatArray, *, n_columns: int, n_entries: int) -> I
     if n_entries == n_cells:
         return np.full(activity.size, n_columns, dtype=np.int64)
 
-    def surplus(time: float) -> float:
+    def compute_surplus(time: float) -> float:
         return float(-n_columns * np.expm1(-time * activity).sum() - n_entries)
 
-    time = brentq(surplus, 0.0, np.log(2.0 * n_cells) / activity.min(), xtol=1e-30, rtol=1e-14)
+    time = brentq(
+        compute_surplus, 0.0, np.log(2.0 * n_cells) / activity.min(), xtol=1e-30, rtol=1e-14
+    )
     expected = -n_columns * np.expm1(-time * activity)
     counts: IndexArray = expected.astype(np.int64)
     n_left = n_entries - int(counts.sum())
@@ -340,10 +342,10 @@ class Sampler:
         per_entry = 2 * _OVERDRAW if self.selection else _OVERDRAW
         n_draws = np.where(missing > 0, (per_entry * missing).astype(np.int64) + 8, 0)
         position = np.repeat(np.arange(rows.size), n_draws)
-        column = self.by_popularity[self.popularity.draw(dice.uniforms(position.size))]
+        column = self.by_popularity[self.popularity.draw(dice.draw_uniforms(position.size))]
         if self.selection:
             liked = (
-                dice.uniforms(position.size) * self._compute_reluctance(rows[position], column)
+                dice.draw_uniforms(position.size) * self._compute_reluctance(rows[position], column)
                 < 1.0
             )
             position = position[liked]
@@ -361,7 +363,7 @@ class Sampler:
         step = max(1, _KEYED_CELLS // self._n_columns)
         for piece in (short[start : start + step] for start in range(0, short.size, step)):
             times = (
-                -np.log(dice.uniforms(piece.size * self._n_columns)).reshape(piece.size, -1)
+                -np.log(dice.draw_uniforms(piece.size * self._n_columns)).reshape(piece.size, -1)
                 / self._weights
             )
             if self.selection:

@@ -202,7 +202,7 @@ class SplitPlan:
         """1 if smaller is better, and -1 if larger is."""
         return 1 if self.metric in ERROR_METRICS else -1
 
-    def title_of(self, metric: str | None = None) -> str:
+    def get_title(self, metric: str | None = None) -> str:
         """Return a metric (default: that of the order of models) as tables write it, with the
         length of the lists."""
         metric = metric or self.metric
@@ -555,7 +555,7 @@ class Comparison:
             )
             return f"no model predicts all test entries{by_area and f'; best: {by_area}'}"
         best, metric = ranked[0], self.plan.metric
-        sentence = f"best: {best.label}, {self.plan.title_of()} {best.mean(metric):.4f}"
+        sentence = f"best: {best.label}, {self.plan.get_title()} {best.mean(metric):.4f}"
         popular = self.popularity(metric)
         sentence += f" (popularity: {popular.mean():.4f})" if popular.size else ""
         if len(ranked) == 1:
@@ -640,9 +640,9 @@ class Comparison:
         ]
         return content
 
-    def cells(self) -> tuple[list[str], list[list[str]]]:
+    def list_cells(self) -> tuple[list[str], list[list[str]]]:
         """Return the column names of the table, and its cells for each model."""
-        only, title = len(self.areas) == 1, self.plan.title_of
+        only, title = len(self.areas) == 1, self.plan.get_title
         metric, ordered = self.plan.metric, title(self.plan.metric)
         shown = [(ordered if only else f"{ordered}, {area}", metric, area) for area in self.areas]
         has_errors = any(split.areas for model in self.models for split in model.splits)
@@ -673,7 +673,7 @@ class Comparison:
         return () if self.plan.ranking is None else (*TITLES, "n_distinct")
 
     def __str__(self) -> str:
-        names, lines = self.cells()
+        names, lines = self.list_cells()
         width, *widths = (max(map(len, column)) for column in zip(names, *lines, strict=True))
         shown = [
             "  ".join([first.ljust(width), *map(str.rjust, cells, widths)])

@@ -160,14 +160,14 @@ def _describe_run(trial: Trial, model: Model, seconds: float) -> Record:
         "hardware": Runtime(getattr(model.settings, "device", "cpu")).describe(),
         "runtime": f"{platform.machine()}, Python {platform.python_version()}, torch {torch.__version__}",
         "seconds": round(seconds, 2),
-        "peak_memory_mb": peak_memory_mb(),
+        "peak_memory_mb": measure_peak_memory_mb(),
         "epochs": len(history),
         "best_epoch": history.best_epoch,
         "validation_rmse": history.best_error,
     }
 
 
-def peak_memory_mb() -> int:
+def measure_peak_memory_mb() -> int:
     """Return the peak memory of this process so far in MiB, Python and all libraries included; 0 on
     Windows."""
     if sys.platform == "win32":
@@ -204,14 +204,14 @@ class Results:
         other settings."""
         now, trials_by_key, done = (
             describe_source(),
-            {_key(trial.key): trial for trial in trials},
+            {_identify(trial.key): trial for trial in trials},
             set[Any](),
         )
         for table in {trial.recipe.table for trial in trials}:
             for record in self._read(table):
-                _check_alike(record, trials_by_key.get(_key(record)), now, self.folder / table)
-                done.add(_key(record))
-        return [trial for trial in trials if _key(trial.key) not in done]
+                _check_alike(record, trials_by_key.get(_identify(record)), now, self.folder / table)
+                done.add(_identify(record))
+        return [trial for trial in trials if _identify(trial.key) not in done]
 
     def check_writable(self, trials: Iterable[Trial]) -> None:
         """Raise `CannotSave` before the first fit if records of these trials cannot be written."""
@@ -272,7 +272,7 @@ def _check_alike(record: Record, trial: Trial | None, now: Mapping[str, str], fo
         )
 
 
-def _key(holder: dict[str, Any]) -> tuple[str, int, float | None]:
+def _identify(holder: dict[str, Any]) -> tuple[str, int, float | None]:
     return holder["recipe"], holder["seed"], holder["new_share"]
 
 
@@ -318,7 +318,7 @@ def run(
     start = time.perf_counter()
     failed: list[tuple[str, UserError]] = []
     for number, outcome in enumerate(
-        _run_each(partial(_try, work), missing, min(jobs, len(missing))), start=1
+        _run_each(partial(_run_trial, work), missing, min(jobs, len(missing))), start=1
     ):
         if isinstance(outcome, tuple):
             failed.append(outcome)
@@ -335,7 +335,7 @@ def run(
 Outcome = list[Record] | tuple[str, UserError]
 
 
-def _try(work: Work, trial: Trial) -> Outcome:
+def _run_trial(work: Work, trial: Trial) -> Outcome:
     try:
         return work(trial)
     except UserError as error:

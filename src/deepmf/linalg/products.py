@@ -22,7 +22,7 @@ Take = Callable[[Array], Array]  # from positions (pairs,) to latents (pairs, la
 Product: TypeAlias = Callable[[AnyArray], AnyArray]
 
 
-def entry_products(
+def multiply_entries(
     row_latents: Array, column_latents: Array, rows: IndexArray, columns: IndexArray
 ) -> Array:
     """Return the inner product of the latents of each entry, from plain tables; entries are in the

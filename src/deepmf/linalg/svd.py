@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse
 
-from deepmf.linalg.products import entry_products
+from deepmf.linalg.products import multiply_entries
 from deepmf.matrix.arrays import Array, FloatArray, IndexArray, ValueArray
 from deepmf.matrix.matrix import ObservedMatrix
 
@@ -47,7 +47,7 @@ class LowRank(NamedTuple):
 
     def predict(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
         """Return the values (pairs,) at pairs of positions."""
-        return entry_products(self.row_vectors * self.values, self.column_vectors, rows, columns)
+        return multiply_entries(self.row_vectors * self.values, self.column_vectors, rows, columns)
 
     def make_latents(self, mean: float) -> tuple[FloatArray, FloatArray]:
         """Return latents (rows, rank + 1) and (columns, rank + 1) whose inner products are this

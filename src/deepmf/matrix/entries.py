@@ -234,7 +234,7 @@ class EntryStore:
         known_values = self.values_at(row_of, column_of)
         values = new.values.astype(np.float64)
         extras = new.extras
-        held_extras = self.extras_at(row_of, column_of)
+        held_extras = self.take_extras(row_of, column_of)
         if self.scale.is_interactions and conflicts == "error":
             # more interactions of a known pair are no contradiction
             extras = _add_counts(held_extras, known_values, new)
@@ -310,7 +310,7 @@ class EntryStore:
         missing = np.full(row_of.size, np.nan)
         return self._look_up(row_of, column_of, missing, self.train.values, self.added.values)
 
-    def extras_at(self, row_of: IndexArray, column_of: IndexArray) -> Extras:
+    def take_extras(self, row_of: IndexArray, column_of: IndexArray) -> Extras:
         """Return the time and weight of each pair of positions, `NO_TIME` and 1 if it is not
         observed."""
         later = self.added.extras

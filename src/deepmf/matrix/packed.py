@@ -29,7 +29,7 @@ from deepmf.storage.parts import (
     Check,
     Form,
     Part,
-    ends_of,
+    check_ends,
     not_falling,
     not_negative,
     one_of,
@@ -46,7 +46,9 @@ KINDS = ("int", "float", *AS_TEXT)
 # The bytes of all texts, and the first byte of each.
 TEXTS = Form(
     Part("text", "uint8", ("bytes",)),
-    Part("starts", "int64", ("labels + 1",), ends_of("bytes"), not_falling._replace(is_lazy=True)),
+    Part(
+        "starts", "int64", ("labels + 1",), check_ends("bytes"), not_falling._replace(is_lazy=True)
+    ),
 )
 
 _KIND = Part("kind", "text", (), one_of(*KINDS))
@@ -136,7 +138,7 @@ _are_weights = Check("lie in their range", lambda found, _: are_weights(found).a
 
 _BY_ROW = Form(
     Part("values", "float32 float64", ("entries",)),
-    Part("starts", _INDEX, ("rows + 1",), ends_of("entries"), not_falling),
+    Part("starts", _INDEX, ("rows + 1",), check_ends("entries"), not_falling),
     Part("columns", _INDEX, ("entries",), positions_of("columns")),
     Part("times", "int64", ("entries",), _are_times, optional=True),
     Part("weights", "float32 float64", ("entries",), _are_weights, optional=True),
@@ -144,7 +146,7 @@ _BY_ROW = Form(
 )
 
 _BY_COLUMN = Form(
-    Part("starts", _INDEX, ("columns + 1",), ends_of("entries"), not_falling),
+    Part("starts", _INDEX, ("columns + 1",), check_ends("entries"), not_falling),
     Part("rows", _INDEX, ("entries",), positions_of("rows")),
     Part("entries", _INDEX, ("entries",), positions_of("entries")),
 )

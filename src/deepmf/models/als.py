@@ -223,15 +223,15 @@ class ALSSolver(Solver):
             None if regression is None else regression.predict() for regression in self._regressions
         ]
 
-    def latents(self) -> tuple[LatentArray, LatentArray]:
+    def compute_latents(self) -> tuple[LatentArray, LatentArray]:
         """Return (u, b, 1, m) of each row and (v, 1, c, 1) of each column."""
         return make_row_latents(self.row_factors, self.mean), make_column_latents(
             self.column_factors
         )
 
-    def arrays(self) -> Arrays:
+    def get_arrays(self) -> Arrays:
         factors = {"row_factors": self.row_factors, "column_factors": self.column_factors}
-        return factors | self.feature_weights.tensors()
+        return factors | self.feature_weights.list_tensors()
 
     def set_arrays(self, arrays: Arrays) -> None:
         self.row_factors, self.column_factors = arrays["row_factors"], arrays["column_factors"]
@@ -511,7 +511,7 @@ def choose_penalty(train: ObservedMatrix, settings: ALSSettings) -> float:
     if held_out is None or noise == 0.0:
         return settings.penalty
     solver = ALSSolver(EntryStore.of(training), settings)
-    start, sides = solver.arrays(), (solver.rows, solver.columns)
+    start, sides = solver.get_arrays(), (solver.rows, solver.columns)
     units = [side.latent_ridges / settings.penalty for side in sides]
 
     def find_error(penalty: float) -> float:
@@ -521,7 +521,7 @@ def choose_penalty(train: ObservedMatrix, settings: ALSSettings) -> float:
         error = math.inf
         for _ in range(min(settings.epochs, _TRIAL_SWEEPS)):
             solver.sweep()
-            rows, columns = map(Latents, solver.latents())
+            rows, columns = map(Latents, solver.compute_latents())
             products = pair_products(rows, columns, held_out.rows, held_out.columns)
             before, error = error, rmse_error(products, held_out.values)
             if not error < (1.0 - _LEAST_FALL) * before:
@@ -604,7 +604,7 @@ class RidgeEncoder(SolvingEncoder):
         return moved
 
     def pack(self) -> Packed:
-        return Packed({}, self.feature_weights.tensors())
+        return Packed({}, self.feature_weights.list_tensors())
 
     def _solve(
         self, entries: AxisEntries, others: LatentArray, feature_weights: LatentArray | None

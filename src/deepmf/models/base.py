@@ -661,12 +661,12 @@ class Model(Estimator):
     def row_latents_(self) -> LatentArray:
         """The latents of all rows, (rows, latent), in the order of `row_labels_`, without effects
         and means."""
-        return self.predictor_.proper(self.predictor_.rows)
+        return self.predictor_.drop_beside(self.predictor_.rows)
 
     @property
     def column_latents_(self) -> LatentArray:
         """The latents of all columns, (columns, latent), in the order of `column_labels_`."""
-        return self.predictor_.proper(self.predictor_.columns)
+        return self.predictor_.drop_beside(self.predictor_.columns)
 
     @property
     def gives_distribution(self) -> bool:

@@ -48,11 +48,11 @@ class DMFObjective(Objective):
         self.scale, self.settings = train.scale, settings
 
     def loss(self, network: DMFNetwork, block: Block) -> Tensor:
-        loss = self.error(network, network(block.rows, block.columns), block)
+        loss = self.compute_error(network, network(block.rows, block.columns), block)
         gamma = self.settings.gamma
         return loss + gamma * network.sum_squared_weights() if gamma else loss
 
-    def error(self, network: DMFNetwork, cosines: Tensor, block: Block) -> Tensor:
+    def compute_error(self, network: DMFNetwork, cosines: Tensor, block: Block) -> Tensor:
         """Return the error of a block's cosines."""
         return self.compute_squared_error(cosines, block.targets, block)
 

@@ -38,9 +38,9 @@ class Quantizer(nn.Module):
     >>> quantizer.boundaries.tolist()
     [1.5, 2.5, 3.5, 4.5]
     >>> scores = torch.tensor([1.0, 2.4, 2.5, 5.0])
-    >>> quantizer.hard(scores)
+    >>> quantizer.quantize(scores)
     tensor([1., 2., 3., 5.])
-    >>> quantizer.soft(scores, sharpness=4.0)
+    >>> quantizer.soften(scores, sharpness=4.0)
     tensor([1.1192, 2.4013, 2.5000, 4.8808], grad_fn=<AddBackward0>)
     """
 
@@ -78,7 +78,7 @@ class Quantizer(nn.Module):
         self.free_boundaries.data.clamp_(self.least, self.most)
         return self.free_boundaries
 
-    def soft(self, scores: Tensor, sharpness: float | Tensor) -> Tensor:
+    def soften(self, scores: Tensor, sharpness: float | Tensor) -> Tensor:
         """Return G of the scores, differentiable in the scores and the boundaries; same shape.
 
         `sharpness` is lambda in the paper: a number, or a 0-dim tensor that a captured CUDA graph
@@ -87,17 +87,17 @@ class Quantizer(nn.Module):
         interval, beyond = self._place(scores)
         return self.levels[interval] + self.steps[interval] * torch.sigmoid(sharpness * beyond)
 
-    def hard(self, scores: Tensor) -> Tensor:
+    def quantize(self, scores: Tensor) -> Tensor:
         """Return Q of the scores, without gradient: each is one of `levels`; same shape."""
-        return self.levels[self.positions(scores)]
+        return self.levels[self.find_positions(scores)]
 
-    def positions(self, scores: Tensor) -> Tensor:
+    def find_positions(self, scores: Tensor) -> Tensor:
         """Return the positions of the `hard` levels among all levels, int64, from 0; same shape."""
         with torch.no_grad():
             interval, beyond = self._place(scores)
             return interval + (beyond >= 0)
 
-    def penalty(self) -> Tensor:
+    def compute_penalty(self) -> Tensor:
         """Return the mean squared distance from the uniform quantizer: the last term of equation 5,
         unweighted."""
         return (self.boundaries - self.uniform).square().mean()
@@ -161,22 +161,22 @@ class DMFDObjective(DMFObjective):
         super().__init__(train, settings)
         self.register_buffer("sharpness", torch.zeros((), dtype=torch.float32), persistent=False)
 
-    def error(self, network: DMFDNetwork, cosines: Tensor, block: Block) -> Tensor:  # type: ignore[override]
+    def compute_error(self, network: DMFDNetwork, cosines: Tensor, block: Block) -> Tensor:  # type: ignore[override]
         """Return the error in the scale's units: (G(F) - M)^2; the bracket in equation 5 is
         misplaced."""
         in_scale = self.scale.unit_map.from_unit
-        quantized = network.quantizer.soft(in_scale(cosines), self.sharpness)
+        quantized = network.quantizer.soften(in_scale(cosines), self.sharpness)
         error = self.compute_squared_error(quantized, in_scale(block.targets), block)
         weight: float = self.settings.gamma_boundaries
-        return error + weight * network.quantizer.penalty()
+        return error + weight * network.quantizer.compute_penalty()
 
     def begin_epoch(self, epoch: int) -> None:
         start, growth = self.settings.sharpness, self.settings.sharpness_growth
         self.sharpness.fill_(find_sharpness(epoch, start=start, growth=growth))
 
-    def notes(self, network: DMFDNetwork) -> dict[str, Any]:
+    def take_notes(self, network: DMFDNetwork) -> dict[str, Any]:
         boundaries = network.quantizer.boundaries.detach().cpu().tolist()
         return {"sharpness": self.sharpness.item(), "boundaries": boundaries}
 
     def read(self, network: DMFDNetwork, cosines: Tensor) -> Tensor:  # type: ignore[override]
-        return network.quantizer.hard(super().read(network, cosines))
+        return network.quantizer.quantize(super().read(network, cosines))

@@ -208,7 +208,7 @@ class Estimator(ABC):
         """
         return self._with_choice(train)._plan_epochs(train)
 
-    def settings_for(self, train: ObservedMatrix) -> Settings:
+    def fill_settings(self, train: ObservedMatrix) -> Settings:
         """Return the settings that `fit` uses for a matrix: the given ones, and those chosen for
         it."""
         return self._with_choice(train).settings

@@ -52,7 +52,7 @@ class FeatureWeights(NamedTuple):
     rows: Array | None = None
     columns: Array | None = None
 
-    def tensors(self) -> dict[str, Array]:
+    def list_tensors(self) -> dict[str, Array]:
         """Return the weights under their names in a model file."""
         return {
             f"features.{axis}": table for axis, table in self._asdict().items() if table is not None
@@ -141,7 +141,7 @@ class EffectEncoder(SolvingEncoder):
         return entries.values - self.mean - columns.take(entries.others)[:, 1]
 
     def pack(self) -> Packed:
-        return Packed({}, self.feature_weights.tensors())
+        return Packed({}, self.feature_weights.list_tensors())
 
     def _estimate_effects(
         self, entries: AxisEntries, deviations: FloatArray, weights: FloatArray | None

@@ -163,7 +163,7 @@ class NetworkModel(Model):
         return fill_module(network, weights)
 
 
-def sparse_vectors(entries: AxisEntries, inputs: Array) -> SparseVectors:
+def make_sparse_vectors(entries: AxisEntries, inputs: Array) -> SparseVectors:
     """Return rows or columns as inputs of a network: their entries, with inputs in place of
     values."""
     import torch

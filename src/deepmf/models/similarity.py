@@ -27,7 +27,7 @@ import scipy.linalg
 import scipy.sparse
 from scipy.sparse.linalg import LinearOperator, cg
 
-from deepmf.linalg.products import entry_products
+from deepmf.linalg.products import multiply_entries
 from deepmf.matrix.arrays import BoolArray, FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
@@ -329,7 +329,7 @@ class KernelRidge(NamedTuple):
 
         def apply(solution: FloatArray) -> FloatArray:
             factors = rows @ solution.reshape(shape)
-            return add_up(entry_products(factors, columns, *cells)) + penalty * solution
+            return add_up(multiply_entries(factors, columns, *cells)) + penalty * solution
 
         sizes = np.outer(*(self.kernels[axis].sizes.astype(np.float64) for axis in AXES))
         evenly = 1.0 / (fullness * sizes.ravel() + penalty)

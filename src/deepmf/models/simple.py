@@ -98,11 +98,11 @@ class SimpleSolver(Solver):
         entries."""
         self.rows = self._model._solve("row", self._by_row, self.columns)
 
-    def latents(self) -> tuple[Array, Array]:
+    def compute_latents(self) -> tuple[Array, Array]:
         """Return the factors, and the mean as a further product."""
         return append(self.rows, self.mean), append(self.columns, 1.0)
 
-    def arrays(self) -> Arrays:
+    def get_arrays(self) -> Arrays:
         return {"rows": self.rows, "columns": self.columns}
 
     def set_arrays(self, arrays: Arrays) -> None:

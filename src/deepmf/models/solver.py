@@ -54,7 +54,7 @@ class Solver(ABC):
         return
 
     @abstractmethod
-    def latents(self) -> tuple[Array, Array]:
+    def compute_latents(self) -> tuple[Array, Array]:
         """Return latents (rows, latent) and (columns, latent) whose inner products are scores in
         the scale's units.
 
@@ -62,7 +62,7 @@ class Solver(ABC):
         """
 
     @abstractmethod
-    def arrays(self) -> Arrays:
+    def get_arrays(self) -> Arrays:
         """Return the arrays that the next sweep depends on."""
 
     @abstractmethod
@@ -101,7 +101,7 @@ class FactorModel(Model):
         return self._wrap_solver(task.solver, entries=entries)
 
     def _wrap_solver(self, solver: Any, *, entries: EntryStore) -> Predictor:
-        rows, columns = (Latents(table.astype(np.float32)) for table in solver.latents())
+        rows, columns = (Latents(table.astype(np.float32)) for table in solver.compute_latents())
         factors = Factors(rows, columns, self._make_encoder(solver, entries), self.n_beside)
         return Predictor.of(factors, self._make_readout(solver, entries.scale))
 
@@ -158,7 +158,7 @@ class SolverTask(Task):
         return rmse_error(predictor.readout.values(scores), self._validation.values)
 
     def get_learned(self) -> Arrays:
-        return {name: np.asarray(array) for name, array in self.solver.arrays().items()}
+        return {name: np.asarray(array) for name, array in self.solver.get_arrays().items()}
 
     def set_learned(self, learned: Mapping[str, Array]) -> None:
         """Give the solver a copy of stored arrays."""

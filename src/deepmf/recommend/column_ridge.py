@@ -38,7 +38,7 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import Extras
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.storage.model_file import Tensors
-from deepmf.storage.parts import Form, Part, ends_of, not_falling, positions_of
+from deepmf.storage.parts import Form, Part, check_ends, not_falling, positions_of
 
 if TYPE_CHECKING:
     import torch
@@ -312,7 +312,7 @@ _DENSE = Form(_SIZES, Part("weights", "float16", ("columns", "columns")))
 _SPARSE = Form(
     _SIZES,
     Part("weights", "float16", ("weights",)),
-    Part("starts", "int64", ("columns + 1",), ends_of("weights"), not_falling),
+    Part("starts", "int64", ("columns + 1",), check_ends("weights"), not_falling),
     Part("columns", "int32", ("weights",), positions_of("columns")),
 )
 

@@ -87,7 +87,7 @@ def _list_tiles(comparison: Comparison) -> list[tuple[str, str]]:
     ranked, plan = comparison.rank(), comparison.plan
     if not ranked:
         return []
-    metrics = {} if plan.metric in _METRICS else {plan.metric: plan.title_of()}
+    metrics = {} if plan.metric in _METRICS else {plan.metric: plan.get_title()}
     metrics |= {metric: metric.upper() for metric in _TILES if ranked[0].mean(metric) is not None}
     numbers = [
         (f"its {title}", _format_values(ranked[0].errors(metric, ALL)))
@@ -167,7 +167,7 @@ def _build_ranking_section(comparison: Comparison) -> Section | LeftOut:
     if plan.ranking is None or not areas:
         return LeftOut("Ranking", "no test entry is relevant, or no model could be fitted")
     shown = {
-        metric: plan.title_of(metric)
+        metric: plan.get_title(metric)
         for metric in TITLES
         if comparison.popularity(metric, areas[0]).size
     }
@@ -195,7 +195,7 @@ def _plot_errors(comparison: Comparison, metric: str, area: str) -> Figure:
     if popular.size:
         means["popularity"] = float(popular.mean())
     errors = "; ".join(f"{name} {format_amount(error)}" for name, error in means.items())
-    title = _METRICS.get(metric) or comparison.plan.title_of(metric)
+    title = _METRICS.get(metric) or comparison.plan.get_title(metric)
     shown = title if len(comparison.areas) == 1 else f"{title}, {_name_area(area)}"
     plot = plot_comparison(
         list(means), {_name_area(area): means}, spreads={_name_area(area): spreads}, x_label=title
@@ -213,7 +213,7 @@ def _describe_areas(comparison: Comparison) -> list[str]:
         f"{_shorten(label)} in area {area}" for area, label in comparison.best_by_area.items()
     )
     return [
-        f"Best by {comparison.plan.title_of()}: {best}.",
+        f"Best by {comparison.plan.get_title()}: {best}.",
         _to_sentence(meanings),
         "A dash: the method cannot predict there without training.",
     ]

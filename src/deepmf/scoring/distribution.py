@@ -72,7 +72,7 @@ def find_support(matrix: ObservedMatrix, *, n_bins: int) -> OrdinalSupport:
     else:
         # an outlier does not move the mean of its bin
         values = np.clip(values, scale.low, scale.high)
-        boundaries = np.unique(np.quantile(values, _shares_below(n_bins, values.size)))
+        boundaries = np.unique(np.quantile(values, _sum_shares_below(n_bins, values.size)))
         bin_of = np.searchsorted(boundaries, values)
         counts = np.bincount(bin_of, minlength=boundaries.size + 1)
         ends = np.clip(
@@ -86,16 +86,16 @@ def find_support(matrix: ObservedMatrix, *, n_bins: int) -> OrdinalSupport:
     return OrdinalSupport(support.tolist(), scale.to_unit(boundaries).tolist(), exceedance.tolist())
 
 
-def _shares_below(n_bins: int, n_entries: int) -> FloatArray:
+def _sum_shares_below(n_bins: int, n_entries: int) -> FloatArray:
     """Return the share of entries below each boundary of bins: of equal frequency, and halved
     towards both ends.
 
     If all bins were equally frequent, the mean of the outermost bin would stand for a whole tail,
     and no larger value could be expected.
 
-    >>> _shares_below(4, 100).tolist()
+    >>> _sum_shares_below(4, 100).tolist()
     [0.25, 0.5, 0.75]
-    >>> (1 / _shares_below(16, 100)[:4]).tolist()
+    >>> (1 / _sum_shares_below(16, 100)[:4]).tolist()
     [48.0, 24.0, 12.0, 6.0]
     """
     n_halved = min(2 * (n_bins // 16), _HALVED)

@@ -240,7 +240,7 @@ class Factors:
         """Return factors of some rows alone."""
         return replace(self, rows=Latents(self.rows.take(rows)))
 
-    def proper(self, latents: Latents) -> LatentArray:
+    def drop_beside(self, latents: Latents) -> LatentArray:
         """Return latents without the numbers beside them, read-only."""
         all_latents = latents.whole()
         if all_latents.shape[1] == self.n_beside:

@@ -643,14 +643,14 @@ class Predictor(BlockPredictor):
         (rows)."""
         return self.factors.select_inputs(axis, entries)
 
-    def proper(self, latents: Latents) -> LatentArray:
+    def drop_beside(self, latents: Latents) -> LatentArray:
         """Return latents without the numbers beside them, read-only."""
-        return self.factors.proper(latents)
+        return self.factors.drop_beside(latents)
 
     def directions(self, latents: Latents) -> LatentArray:
         """Return latents without the numbers beside them, normalised to length 1; zero latents stay
         zero."""
-        proper = self.proper(latents)
+        proper = self.drop_beside(latents)
         lengths = np.linalg.norm(proper, axis=1, keepdims=True)
         lengths[lengths == 0] = 1
         directions: LatentArray = (proper / lengths).astype(np.float32)

@@ -153,7 +153,7 @@ def read_pairs(model: Model, pairs: Collection[Pair]) -> list[Entry | None]:
     places = np.flatnonzero((row_at >= 0) & (column_at >= 0))
     values = store.values_at(row_at[places].astype(np.int64), column_at[places].astype(np.int64))
     places, values = places[~np.isnan(values)], values[~np.isnan(values)]  # NaN: there is no entry
-    extras = store.extras_at(row_at[places].astype(np.int64), column_at[places].astype(np.int64))
+    extras = store.take_extras(row_at[places].astype(np.int64), column_at[places].astype(np.int64))
     pair_entries: list[Entry | None] = [None] * len(pairs)
     for place, entry in zip(places.tolist(), list_entries(values, extras), strict=True):
         pair_entries[place] = entry

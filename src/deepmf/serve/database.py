@@ -86,11 +86,11 @@ _CONTENTS: dict[Topic, TypeAdapter[Any]] = {
 }
 
 
-def _key(name: str, kind: Any) -> sa.Column[Any]:
+def _declare_key(name: str, kind: Any) -> sa.Column[Any]:
     return sa.Column(name, kind, primary_key=True, autoincrement=False)
 
 
-def _needed(name: str, kind: Any) -> sa.Column[Any]:
+def _declare_column(name: str, kind: Any) -> sa.Column[Any]:
     return sa.Column(name, kind, nullable=False)
 
 
@@ -100,19 +100,19 @@ def _needed(name: str, kind: Any) -> sa.Column[Any]:
 STATE = sa.Table(
     "state",
     METADATA,
-    _key("tables_version", sa.Integer),
-    _needed("data_version", sa.BigInteger),
-    _needed("model_version", sa.BigInteger),
-    _needed("exported_version", sa.BigInteger),
-    _needed("pruned_version", sa.BigInteger),
+    _declare_key("tables_version", sa.Integer),
+    _declare_column("data_version", sa.BigInteger),
+    _declare_column("model_version", sa.BigInteger),
+    _declare_column("exported_version", sa.BigInteger),
+    _declare_column("pruned_version", sa.BigInteger),
 )
 # The model files that were served, by their digests, and their scales as JSON.
 MODELS = sa.Table(
     "models",
     METADATA,
-    _key("version", sa.BigInteger),
-    _needed("digest", sa.String(64)),
-    _needed("scale", sa.String),
+    _declare_key("version", sa.BigInteger),
+    _declare_column("digest", sa.String(64)),
+    _declare_column("scale", sa.String),
 )
 # Entries that differ from the model's file; a null value means forgotten.
 # time: seconds since 1970, null without a date. weight: null for 1.
@@ -122,11 +122,11 @@ MODELS = sa.Table(
 ENTRIES = sa.Table(
     "entries",
     METADATA,
-    _key("row_id", IdBytes),
-    _key("column_id", IdBytes),
-    _needed("version", sa.BigInteger),
-    _needed("first_version", sa.BigInteger),
-    _needed("place", sa.BigInteger),
+    _declare_key("row_id", IdBytes),
+    _declare_key("column_id", IdBytes),
+    _declare_column("version", sa.BigInteger),
+    _declare_column("first_version", sa.BigInteger),
+    _declare_column("place", sa.BigInteger),
     sa.Column("value", sa.Double),
     sa.Column("time", sa.BigInteger),
     sa.Column("weight", sa.Double),
@@ -137,10 +137,10 @@ ENTRIES = sa.Table(
 CONTENTS = sa.Table(
     "contents",
     METADATA,
-    _key("topic", sa.String(6)),
-    _key("label", IdBytes),
-    _needed("version", sa.BigInteger),
-    _needed("first_version", sa.BigInteger),
+    _declare_key("topic", sa.String(6)),
+    _declare_key("label", IdBytes),
+    _declare_column("version", sa.BigInteger),
+    _declare_column("first_version", sa.BigInteger),
     sa.Column("content", sa.LargeBinary),
     sa.Index("contents_by_version", "version"),
 )
@@ -148,10 +148,10 @@ CONTENTS = sa.Table(
 RECEIPTS = sa.Table(
     "receipts",
     METADATA,
-    _key("key", sa.String(64)),
-    _needed("request", sa.String(64)),
-    _needed("answer", sa.LargeBinary),
-    _needed("time", sa.Double),
+    _declare_key("key", sa.String(64)),
+    _declare_column("request", sa.String(64)),
+    _declare_column("answer", sa.LargeBinary),
+    _declare_column("time", sa.Double),
     sa.Index("receipts_by_time", "time"),
 )
 

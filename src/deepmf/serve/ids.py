@@ -71,11 +71,11 @@ def find_labels(ids: Sequence[Id], labels: Labels) -> list[Any]:
     wanted_labels = convert_ids(ids, labels)
     missing = np.flatnonzero(labels.find(wanted_labels) < 0)
     if missing.size:
-        raise unknown_id(ids[missing[0]], labels.axis)
+        raise make_unknown_id_error(ids[missing[0]], labels.axis)
     return wanted_labels
 
 
-def unknown_id(given: Id, axis: str) -> ApiError:
+def make_unknown_id_error(given: Id, axis: str) -> ApiError:
     """Return the error for an id that the model does not know."""
     return ApiError(404, f"unknown_{axis}", f"{axis} {quote_id(given)} is not known")
 

@@ -30,7 +30,7 @@ from deepmf.serve.changes import (
     read_pairs,
 )
 from deepmf.serve.database import EntryDatabase, Receipt, Transaction
-from deepmf.serve.ids import ID_KINDS, convert_id, get_kind, is_id, quote_id, unknown_id
+from deepmf.serve.ids import ID_KINDS, convert_id, get_kind, is_id, make_unknown_id_error, quote_id
 from deepmf.serve.omissions import ColumnState, Topic
 from deepmf.serve.schemas import (
     MAX_COLUMNS,
@@ -221,7 +221,7 @@ class EntryWrite(_Write):
         self.check_etag(current, "entries")
         dismissed = pending.read_omission("skips", label) if self.axis == "row" else None
         if self.method == "delete" and not (dismissed or pending.is_known(self.axis, label)):
-            raise unknown_id(self.id, self.axis)
+            raise make_unknown_id_error(self.id, self.axis)
         pending.check_extends()
         accepted = self._check_entries(pending, label)
         changes = pending.find_changes(accepted)
@@ -274,7 +274,7 @@ class FeatureWrite(_Write):
         if self.features is not None:
             check_features(pending.snapshot.model, self.axis, self.features)
         elif not pending.is_known(self.axis, label):
-            raise unknown_id(self.id, self.axis)
+            raise make_unknown_id_error(self.id, self.axis)
         current = pending.read_features(self.axis, label)
         self.check_etag(current, "features")
         if self.features is not None or pending.has_features(self.axis, label):
@@ -299,7 +299,7 @@ class StateWrite(_Write):
         current: ColumnState | None = pending.read_omission("state", column)
         self.check_etag(describe_state(current), "state")
         if self.state is None and current is None and not pending.is_known(self.axis, column):
-            raise unknown_id(self.id, self.axis)
+            raise make_unknown_id_error(self.id, self.axis)
         if self.state != current:
             pending.contents["state", column] = self.state
         etag = compute_etag(describe_state(self.state))
@@ -327,7 +327,7 @@ class DismissalWrite(_Write):
         add = {pending.find_label("column", column): column for column in self.add}
         for column, given_id in add.items():
             if not pending.is_known("column", column):
-                raise unknown_id(given_id, "column")
+                raise make_unknown_id_error(given_id, "column")
         remove = {pending.find_label("column", column) for column in self.remove}
         remaining = frozenset((current - remove) | add.keys())
         if len(remaining) > MAX_COLUMNS:

@@ -397,7 +397,7 @@ def _fit_left_out(
     predictions = [
         units.clip(candidate.predictions, np.arange(n_columns)) for candidate in candidates
     ]
-    errors = [_mean_square(prediction - sample) for prediction in predictions]
+    errors = [_average_squares(prediction - sample) for prediction in predictions]
     best = int(np.argmin(errors))
     shrinkage, start = candidates[best].shrinkage, candidates[best].start
     neighbours = ByNeighbours.fit(table, seed=seed) if shrinkage is None else None
@@ -422,7 +422,7 @@ class _LeftOutGaussian(NamedTuple):
     start: Gaussian | None = None
 
 
-def _mean_square(errors: FloatArray) -> float:
+def _average_squares(errors: FloatArray) -> float:
     """Return the mean of squared errors; 0 where all are NaN."""
     squares = np.square(errors[~np.isnan(errors)])
     return float(squares.mean()) if squares.size else 0.0
@@ -450,13 +450,13 @@ def _hide_some_cells(
         if neighbours is not None:
             predictions = np.where(hidden, neighbours.complete(shown), np.nan)
             candidates.append(_LeftOutGaussian(None, predictions))
-            error_of_neighbours = _mean_square(predictions - table)
+            error_of_neighbours = _average_squares(predictions - table)
     for shrinkage in _STEPS_OF_SHRINKAGE if in_steps else SHRINKAGES:
         gaussian = fit_gaussian(shown, weights=weights, seed=seed, shrinkage=shrinkage, start=start)
         start = gaussian if in_steps else None
         predictions = np.where(hidden, gaussian.complete(shown), np.nan)
         candidates.append(_LeftOutGaussian(shrinkage, predictions, start))
-        error = _mean_square(predictions - table)
+        error = _average_squares(predictions - table)
         is_behind = error >= error_of_neighbours and error > _CATCHING_UP * least_error
         if in_steps and (error >= least_error or is_behind):
             break

@@ -139,7 +139,7 @@ def choose(
         candidates = tuple(name for name in candidates if name != "dmf-o") or candidates
     if not hidden.any():
         return Choice(fit(candidates[-1], entries), {candidates[-1]: 1.0})
-    shown, asked = entries.where(~hidden), entries.where(hidden)
+    shown, asked = entries.select(~hidden), entries.select(hidden)
     shares = 1.0 / np.bincount(sources)[sources[asked.columns]]
     shares *= asked.row_weights[asked.rows]
     rows, row_of = np.unique(asked.rows, return_inverse=True)

@@ -453,7 +453,9 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         completed = self._draws.draw(smooth, random) if np.isnan(smooth).any() else smooth
         if self.answers == "levels" or self.units_.scale.levels is not None:
             rows, columns = np.nonzero(np.isnan(cells))
-            completed[rows, columns] = self.units_.levels(completed[rows, columns], columns)
+            completed[rows, columns] = self.units_.round_to_levels(
+                completed[rows, columns], columns
+            )
         return completed
 
     def _match_order(self, X: Any, order: Any) -> Any:  # noqa: N803
@@ -477,13 +479,13 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             rows, columns = np.nonzero(np.isnan(table[batch]))
             entries = TableEntries.of(table[batch], None if times is None else times[batch])
             units, unit_ends = self._predict(entries, rows, columns, coverage)
-            values = self.units_.values(units, columns)
+            values = self.units_.convert_values(units, columns)
             if self.answers == "levels":
-                values = self.units_.levels(values, columns)
+                values = self.units_.round_to_levels(values, columns)
             table[batch[rows], columns] = values
             if coverage:
                 ends[:, batch[rows], columns] = [
-                    self.units_.values(end, columns) for end in unit_ends
+                    self.units_.convert_values(end, columns) for end in unit_ends
                 ]
         return ends
 

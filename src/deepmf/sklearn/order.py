@@ -232,10 +232,10 @@ def add_positions(
     if fit is None:
         return choice
     smooth, scores = fit
-    asked = entries.where(hidden.is_hidden)
+    asked = entries.select(hidden.is_hidden)
     errors = asked.values - units.clip(scores.location.astype(np.float64), asked.columns)
     in_run = hidden.is_in_run
-    left_out = _match(residuals, asked.where(~in_run))
+    left_out = _match(residuals, asked.select(~in_run))
     n_columns = entries.shape[1]
     shares = _find_shares(left_out, errors[~in_run], n_columns)
 
@@ -278,7 +278,7 @@ def _fit_smooth(
     name = ORDER if axis == "row" else COLUMN_ORDER
     features = AxisFeatures.of(labels, make_features(positions, name))
     of_axes = (features, None) if axis == "row" else (None, features)
-    asked = entries.where(hidden.is_hidden)
+    asked = entries.select(hidden.is_hidden)
     held_out = HeldOut(asked.rows, asked.columns, asked.values)
     training = matrix.take_entries(np.flatnonzero(~hidden.is_hidden))
     stores = EntryStore.of(training, *of_axes), EntryStore.of(matrix, *of_axes)

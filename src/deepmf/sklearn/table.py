@@ -79,7 +79,7 @@ class TableEntries(NamedTuple):
         weights = np.ones(len(table))
         return cls((len(table), table.shape[1]), rows, columns, values, weights, times)
 
-    def where(self, kept: MaskArray | IndexArray) -> TableEntries:
+    def select(self, kept: MaskArray | IndexArray) -> TableEntries:
         """Return some of the entries, by a mask over them or by their places."""
         return self._replace(
             rows=self.rows[kept], columns=self.columns[kept], values=self.values[kept]
@@ -91,12 +91,14 @@ class TableEntries(NamedTuple):
         place[positions] = np.arange(positions.size)
         is_taken = place[self.columns] >= 0
         columns = place[self.columns[is_taken]]
-        return self.where(is_taken)._replace(shape=(self.shape[0], positions.size), columns=columns)
+        return self.select(is_taken)._replace(
+            shape=(self.shape[0], positions.size), columns=columns
+        )
 
     def take_rows(self, positions: IndexArray) -> TableEntries:
         """Return the entries of some rows in increasing order, which are then counted from 0, and
         each of which counts as 1."""
-        entries = self.where(np.isin(self.rows, positions))
+        entries = self.select(np.isin(self.rows, positions))
         shape, rows = (positions.size, self.shape[1]), np.searchsorted(positions, entries.rows)
         times = None if self.times is None else self.times[positions]
         weights = np.ones(positions.size)
@@ -345,7 +347,7 @@ def _fill_column(column: Any, values: Any, gaps: MaskArray) -> Any:
     backend = series.implementation
     kind = column.dtype if backend.is_pandas_like() else series.dtype
     if isinstance(values, list):
-        kind = _holding(kind, values)
+        kind = _widen_kind(kind, values)
     elif series.dtype.is_numeric() or series.dtype == nw.Boolean:
         values = _to_type(values, series.dtype)
     if not backend.is_pandas_like():
@@ -368,7 +370,7 @@ def _to_type(values: npt.NDArray[Any], kind: Any) -> npt.NDArray[Any]:
     return values if kind.is_numeric() else np.asarray(values > 0.5)
 
 
-def _holding(kind: Any, values: list[Any]) -> Any:
+def _widen_kind(kind: Any, values: list[Any]) -> Any:
     """Return a type of categories that holds all values; those that it did not know come last."""
     categories = list(getattr(kind, "categories", values))
     new_categories = sorted(set(values) - set(categories))
@@ -565,7 +567,7 @@ class ColumnUnits:
         means = compute_means(entries)
         squares = entries._replace(values=np.square(entries.values - means[entries.columns]))
         scales = tuple(
-            _scale_of(entries.values[places])
+            _find_scale(entries.values[places])
             for places in split_by_column(entries.columns, means.size)
         )
         constant = [scale.low == scale.high for scale in scales]
@@ -588,7 +590,7 @@ class ColumnUnits:
             values=self.scale.nearest_level(self.convert(entries.values, entries.columns))
         )
 
-    def values(self, units: npt.NDArray[np.floating], columns: IndexArray) -> FloatArray:
+    def convert_values(self, units: npt.NDArray[np.floating], columns: IndexArray) -> FloatArray:
         """Return predictions in the units of their columns, clipped to the range of the column."""
         ends = [
             (scale.low, scale.high) if scale.is_bounded else (-np.inf, np.inf)
@@ -609,9 +611,9 @@ class ColumnUnits:
 
     def clip(self, units: npt.NDArray[np.floating], columns: IndexArray) -> FloatArray:
         """Return predictions in the units of the model, clipped to the range of their column."""
-        return self.convert(self.values(units, columns), columns)
+        return self.convert(self.convert_values(units, columns), columns)
 
-    def levels(self, values: FloatArray, columns: IndexArray) -> FloatArray:
+    def round_to_levels(self, values: FloatArray, columns: IndexArray) -> FloatArray:
         """Return the nearest level of each value in columns that have levels, the nearest whole
         number in other columns of whole numbers, and the value itself elsewhere."""
         nearest = np.where(self.are_whole[columns], np.rint(values), values)
@@ -637,7 +639,7 @@ def split_by_column(columns: IndexArray, n_columns: int) -> list[IndexArray]:
     return np.split(np.argsort(columns, kind="stable"), ends[:-1])
 
 
-def _scale_of(values: FloatArray) -> Scale:
+def _find_scale(values: FloatArray) -> Scale:
     """Return the levels of a column whose values repeat (few, and each seen twice on average),
     otherwise its range."""
     levels = np.unique(values)

@@ -72,7 +72,7 @@ def positions_of(size: str) -> Check:
     )
 
 
-def ends_of(size: str) -> Check:
+def check_ends(size: str) -> Check:
     """Return the check that the first start is 0 and the last one a size."""
     return Check(
         f"rise from 0 to the number of {size}",

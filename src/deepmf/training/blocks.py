@@ -139,7 +139,7 @@ class BlockSource(ABC):
             axis.shuffle()
         self._step.zero_()
 
-    def next_positions(self) -> list[Tensor]:
+    def draw_positions(self) -> list[Tensor]:
         """Return the positions of the next block on each axis."""
         positions = [axis.block(self._step) for axis in self._axes]
         self._step += 1
@@ -231,7 +231,7 @@ class VectorBlocks(BlockSource):
         self._batch_size = batch_size or self._positions.size
 
     def next_block(self) -> VectorBlock:
-        (ids,) = self.next_positions()
+        (ids,) = self.draw_positions()
         return self.block(ids)
 
     def block(self, ids: Tensor) -> VectorBlock:
@@ -352,7 +352,7 @@ class MatrixBlocks(BlockSource):
         self._block_sizes = block_rows, block_columns
 
     def next_block(self) -> Block:
-        row_ids, column_ids = self.next_positions()
+        row_ids, column_ids = self.draw_positions()
         return self.block(row_ids, column_ids)
 
     def block(self, row_ids: Tensor, column_ids: Tensor) -> Block:
@@ -416,10 +416,10 @@ class MatrixBlocks(BlockSource):
         if matrix.weights is not None:  # several ranks refuse weights before they start
             self._weights = copy_to(device, matrix.weights.astype(np.float32))
         self._column_place = torch.full((matrix.shape[1],), -1, dtype=torch.int32, device=device)
-        self.rows = self._vectors(by_row, matrix.row_counts, row_features, device)
-        self.columns = self._vectors(by_column, matrix.column_counts, column_features, device)
+        self.rows = self._make_vectors(by_row, matrix.row_counts, row_features, device)
+        self.columns = self._make_vectors(by_column, matrix.column_counts, column_features, device)
 
-    def _vectors(
+    def _make_vectors(
         self,
         entries: AxisEntries,
         counts: IndexArray,

@@ -366,7 +366,7 @@ class TrainingSettings(LoopSettings):
         choices=("auto", "single", "half"),
     )
 
-    def learning_rate_at(self, epoch: int) -> float:
+    def find_learning_rate(self, epoch: int) -> float:
         """Return the learning rate of an epoch, counted from 0: half a cosine wave down to 0."""
         return float(self.learning_rate * (1.0 + math.cos(math.pi * epoch / self.epochs)) / 2.0)
 
@@ -382,7 +382,7 @@ class StepDecaySettings(TrainingSettings):
         low=1,
     )
 
-    def learning_rate_at(self, epoch: int) -> float:
+    def find_learning_rate(self, epoch: int) -> float:
         """Return the learning rate of an epoch, counted from 0."""
         if isinstance(self.decay_every, tuple):
             n_decays = sum(start <= epoch for start in self.decay_every)

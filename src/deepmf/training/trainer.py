@@ -190,14 +190,14 @@ class Objective(nn.Module, ABC):
     def loss(self, network: Any, block: Any) -> Tensor:
         """Return the loss on a block."""
 
-    def passes(self, network: Any, block: Any) -> Sequence[Evaluate]:
+    def list_passes(self, network: Any, block: Any) -> Sequence[Evaluate]:
         """Return functions of the losses to minimise on a block, one step for each."""
         return [lambda: self.loss(network, block)]
 
     def begin_epoch(self, epoch: int) -> None:
         """Update tensors that depend on the epoch."""
 
-    def notes(self, network: Any) -> dict[str, Any]:
+    def take_notes(self, network: Any) -> dict[str, Any]:
         """Return the notes of an epoch for the history."""
         return {}
 
@@ -257,7 +257,7 @@ class Trainer:
 
     def run_epoch(self, epoch: int) -> Epoch:
         """Take a step on every block."""
-        rate = self.settings.learning_rate_at(epoch)
+        rate = self.settings.find_learning_rate(epoch)
         self._optimiser.set_learning_rate(rate)
         self.objective.begin_epoch(epoch)
         self.source.begin_epoch()
@@ -267,7 +267,7 @@ class Trainer:
             for _ in range(self.source.n_steps):
                 self._step()
         loss = self.runtime.agree_on(self._loss_sum.item() / self.source.n_steps)
-        return Epoch(loss, rate, self.objective.notes(self.network))
+        return Epoch(loss, rate, self.objective.take_notes(self.network))
 
     def validation_error(self) -> float | None:
         """Return the root mean squared error on validation entries, in the units of the scale.
@@ -339,7 +339,7 @@ class Trainer:
 
     def _train_step(self) -> None:
         for number, evaluate in enumerate(
-            self.objective.passes(self.network, self.source.next_block())
+            self.objective.list_passes(self.network, self.source.next_block())
         ):
             loss = self._optimiser.step(lambda evaluate=evaluate: self._differentiate(evaluate))  # type: ignore[misc]
             if self._average is not None:

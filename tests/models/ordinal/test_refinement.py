@@ -18,7 +18,7 @@ from deepmf.errors import TrainingDiverged
 from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
-from deepmf.models.network_model import sparse_vectors
+from deepmf.models.network_model import make_sparse_vectors
 from deepmf.models.ordinal.encoder import OrdinalEncoder
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.models.ordinal.network import OrdinalHead
@@ -78,7 +78,7 @@ class Side(NamedTuple):
     @property
     def as_tensors(self) -> SparseVectors:
         """The vectors as the torch module reads them."""
-        return sparse_vectors(self.vectors, self.refinement.scale.to_unit(self.vectors.values))
+        return make_sparse_vectors(self.vectors, self.refinement.scale.to_unit(self.vectors.values))
 
 
 def encoder_of(model: OrdinalDMF) -> OrdinalEncoder:
@@ -96,8 +96,8 @@ def sides(model: OrdinalDMF) -> dict[str, Side]:
     n_rows, n_columns = seen.train.shape
     rows, columns = seen.row_entries(np.arange(n_rows)), seen.column_entries(np.arange(n_columns))
     return {
-        "row": Side(encoder.row_refinement(), rows),
-        "column": Side(encoder.column_refinement(model.predictor_.rows.base), columns),
+        "row": Side(encoder.make_row_refinement(), rows),
+        "column": Side(encoder.make_column_refinement(model.predictor_.rows.base), columns),
     }
 
 
@@ -241,7 +241,7 @@ def test_an_infinite_penalty_is_no_step_and_a_heavy_one_almost_none(model: Ordin
 
 
 def test_penalties_together_are_each_alone(model: OrdinalDMF) -> None:
-    refinement, vectors = encoder_of(model).row_refinement(), sides(model)["row"].vectors
+    refinement, vectors = encoder_of(model).make_row_refinement(), sides(model)["row"].vectors
     together = refinement.refine_by_penalty(vectors, [1.0, math.inf, 30.0])
     for penalty, found in zip((1.0, math.inf, 30.0), together, strict=True):
         np.testing.assert_array_equal(found, replace(refinement, penalty=penalty).refine(vectors))
@@ -362,15 +362,15 @@ def structure(encoder: OrdinalEncoder) -> npt.NDArray[Any]:
 @pytest.mark.slow
 def test_noise_is_no_reason_for_a_step() -> None:
     encoder = fit_encoder(ObservedMatrix.from_array(noise(1)[:80]), epochs=30, dropout=0.5)
-    found = choose_penalty(encoder.row_refinement(), *hold_out(noise(2)), seed=0)
+    found = choose_penalty(encoder.make_row_refinement(), *hold_out(noise(2)), seed=0)
     assert found >= 25.0  # which leaves hardly anything of a step
 
 
 @torch.no_grad()
 def test_strong_structure_is_worth_a_large_step(encoder: OrdinalEncoder) -> None:
     held_out = hold_out(structure(encoder))
-    errors = compute_penalty_errors(encoder.row_refinement(), *held_out, seed=0)
-    assert choose_penalty(encoder.row_refinement(), *held_out, seed=0) <= 6.0
+    errors = compute_penalty_errors(encoder.make_row_refinement(), *held_out, seed=0)
+    assert choose_penalty(encoder.make_row_refinement(), *held_out, seed=0) <= 6.0
     assert errors.min() < 0.8 * errors[-1]  # the last is without a step
 
 
@@ -378,7 +378,7 @@ def test_strong_structure_is_worth_a_large_step(encoder: OrdinalEncoder) -> None
 @pytest.mark.parametrize("place", [0, 4, -1])
 def test_errors_are_those_of_the_refined_latents(encoder: OrdinalEncoder, place: int) -> None:
     read_vectors, held_out = hold_out(structure(encoder))
-    refinement, head = encoder.row_refinement(), encoder.network.head
+    refinement, head = encoder.make_row_refinement(), encoder.network.head
     penalty = PENALTY_CANDIDATES[place]
     alone = replace(refinement, penalty=penalty)
     rows = alone.refine(read_vectors(np.arange(N_ROWS)))[held_out.rows].astype(np.float64)
@@ -397,7 +397,9 @@ def test_some_vectors_are_enough_and_always_the_same(encoder: OrdinalEncoder) ->
     read_vectors, held_out = hold_out(structure(encoder))
 
     def compute_errors(held_out: HeldOut, **options: int) -> npt.NDArray[Any]:
-        return compute_penalty_errors(encoder.row_refinement(), read_vectors, held_out, **options)
+        return compute_penalty_errors(
+            encoder.make_row_refinement(), read_vectors, held_out, **options
+        )
 
     first, again, other = (
         compute_errors(held_out, seed=seed, most_vectors=20) for seed in (0, 0, 1)
@@ -438,7 +440,7 @@ def branch() -> Branch:
 
 def one_by_one(branch: Branch, vectors: AxisEntries, position: int) -> Tensor:
     """What the branch gives for each view of a vector, (views, outputs)."""
-    batch = sparse_vectors(vectors, vectors.values).take(torch.tensor([position]))
+    batch = make_sparse_vectors(vectors, vectors.values).take(torch.tensor([position]))
     seen = [apply_mask(batch, view[batch.indices]) for view in VIEWS]
     return torch.cat([branch(make_channels(each, N_INPUTS)) for each in seen])
 

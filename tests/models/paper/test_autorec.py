@@ -449,7 +449,7 @@ def rows_with_entries(*, dense: bool = True) -> Tensor:
 
 
 def passes_of(trainer: Any, ids: Tensor) -> Sequence[Evaluate]:
-    passes: Sequence[Evaluate] = trainer.objective.passes(
+    passes: Sequence[Evaluate] = trainer.objective.list_passes(
         trainer.network, trainer.source.block(ids)
     )
     return passes

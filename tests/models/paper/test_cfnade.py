@@ -74,9 +74,9 @@ def test_level_scores() -> None:
         ]
     )
     np.testing.assert_allclose(
-        nade.level_scores(hidden).detach(), expected.transpose(0, 2, 1), atol=1e-12
+        nade.score_levels(hidden).detach(), expected.transpose(0, 2, 1), atol=1e-12
     )
-    some = nade.level_scores(hidden, torch.tensor([4, 0, 4])).detach()
+    some = nade.score_levels(hidden, torch.tensor([4, 0, 4])).detach()
     np.testing.assert_allclose(some, expected[:, [4, 0, 4]].transpose(0, 2, 1), atol=1e-12)
     at = nade.outputs_at(hidden, torch.tensor([5, 1, 3]), torch.tensor([0, 1, 3])).detach()
     np.testing.assert_allclose(at, expected[[0, 1, 1], [5, 1, 3]], atol=1e-12)
@@ -193,7 +193,7 @@ def tables(model: CFNADE, matrix: ObservedMatrix) -> np.ndarray:
     return numbers
 
 
-def level_scores(model: CFNADE, numbers: np.ndarray, network: Nade | None = None) -> np.ndarray:
+def score_levels(model: CFNADE, numbers: np.ndarray, network: Nade | None = None) -> np.ndarray:
     """The scores of all levels of all outputs for the vector `numbers` (places,), in double
     precision.
 
@@ -216,7 +216,7 @@ def level_scores(model: CFNADE, numbers: np.ndarray, network: Nade | None = None
 
 def distributions(model: CFNADE, matrix: ObservedMatrix) -> np.ndarray:
     """The chances (rows, columns, levels) of all levels, by hand."""
-    scores = np.array([level_scores(model, vector) for vector in tables(model, matrix)])
+    scores = np.array([score_levels(model, vector) for vector in tables(model, matrix)])
     chances = np.exp(scores - scores.max(axis=2, keepdims=True))
     chances /= chances.sum(axis=2, keepdims=True)
     return chances if model.axis == "row" else chances.transpose(1, 0, 2)
@@ -282,8 +282,8 @@ class Parts(NamedTuple):
     def loss(self, ids: Tensor) -> Tensor:
         return self.objective.loss(self.network, self.source.block(ids))
 
-    def cost(self, batch: SparseBatch, shown: Tensor) -> Tensor:
-        return self.objective.cost(self.network, batch, shown)
+    def compute_cost(self, batch: SparseBatch, shown: Tensor) -> Tensor:
+        return self.objective.compute_cost(self.network, batch, shown)
 
 
 def new_parts(model: CFNADE, train: ObservedMatrix) -> Parts:
@@ -316,7 +316,7 @@ def test_the_cost_of_a_draw_stands_for_that_of_all_orders() -> None:
 
     def costs_given(shown: tuple[int, ...]) -> dict[int, float]:
         inputs = np.where(np.isin(np.arange(5), shown), numbers, 0)
-        scores = level_scores(model, inputs, parts.network)
+        scores = score_levels(model, inputs, parts.network)
         return {
             place: cost_by_hand(scores[place], numbers[place])
             for place in places
@@ -331,7 +331,9 @@ def test_the_cost_of_a_draw_stands_for_that_of_all_orders() -> None:
     mean = 0.0
     for size in range(3):
         for shown in combinations(range(3), size):
-            cost = parts.cost(batch, torch.tensor([entry in shown for entry in range(3)])).item()
+            cost = parts.compute_cost(
+                batch, torch.tensor([entry in shown for entry in range(3)])
+            ).item()
             by_hand = (
                 sum(costs_given(tuple(places[entry] for entry in shown)).values()) * 3 / (3 - size)
             )
@@ -351,7 +353,7 @@ def test_the_slope_of_the_cost() -> None:
         batch._replace(weights=batch.weights.double()),
         torch.tensor([1, 0, 0, 1, 0, 0]) == 1,
     )
-    parts.cost(batch, shown).backward()  # type: ignore[no-untyped-call]
+    parts.compute_cost(batch, shown).backward()  # type: ignore[no-untyped-call]
     for name, parameter in parts.network.named_parameters():
         flat, gradient = parameter.detach().view(-1), parameter.grad
         assert gradient is not None
@@ -360,7 +362,7 @@ def test_the_slope_of_the_cost() -> None:
             costs = []
             for nearby in (value - 1e-6, value + 1e-6):
                 flat[place] = nearby
-                costs.append(parts.cost(batch, shown).item())
+                costs.append(parts.compute_cost(batch, shown).item())
             flat[place] = value
             slope = (costs[1] - costs[0]) / 2e-6
             assert gradient.view(-1)[place].item() == pytest.approx(slope, rel=1e-5, abs=1e-6), name
@@ -418,7 +420,7 @@ def test_a_new_row_is_read_and_an_empty_one_is_answered_for() -> None:
             ObservedMatrix.from_entries([], [], [], matrix.scale, row_labels=["empty"])
         )
     chances = more.predict_distribution(["empty"], ["column 1"])
-    scores = level_scores(model, np.zeros(25, dtype=int))[1]
+    scores = score_levels(model, np.zeros(25, dtype=int))[1]
     np.testing.assert_allclose(chances[0], np.exp(scores) / np.exp(scores).sum(), atol=1e-5)
 
 

@@ -72,7 +72,7 @@ class TestOptSpace(ModelContract):
         ]
         np.testing.assert_allclose(residuals, error, atol=1e-12)
         assert objective == pytest.approx(0.5 * np.sum(error**2))
-        rows, columns = solver.latents()
+        rows, columns = solver.compute_latents()
         np.testing.assert_allclose(
             rows @ columns.T, spaces.rows @ core @ spaces.columns.T + np.nanmean(dense)
         )
@@ -197,7 +197,7 @@ def make_rankk(matrix: ObservedMatrix, **settings: Any) -> RankKSolver:
 
 def centred_scores(solver: RankKSolver) -> FloatArray:
     """X, which holds the values less their mean."""
-    rows, columns = solver.latents()
+    rows, columns = solver.compute_latents()
     return np.asarray(rows @ columns.T - solver.mean)
 
 
@@ -307,7 +307,7 @@ def make_rdmc(matrix: ObservedMatrix, **settings: Any) -> RDMCSolver:
 
 def scores_of(solver: RDMCSolver) -> FloatArray:
     """Z + mean."""
-    rows, columns = solver.latents()
+    rows, columns = solver.compute_latents()
     return np.asarray(rows @ columns.T)
 
 

@@ -82,14 +82,14 @@ class TestODMC(ModelContract):
     def test_the_objective_against_a_plain_restatement(self, margin: float) -> None:
         matrix = unequal()
         solver = shaken(matrix, gamma=0.7, alpha=0.3, margin=margin)
-        assert solver.slopes(everything(solver)).objective == pytest.approx(
+        assert solver.differentiate(everything(solver)).objective == pytest.approx(
             objective_of(solver, matrix)
         )
 
     @pytest.mark.parametrize("margin", [0.0, 0.2])
     def test_the_gradient_against_finite_differences(self, margin: float) -> None:
         solver = shaken(unequal(), gamma=0.7, alpha=0.3, margin=margin)
-        slopes = solver.slopes(everything(solver))
+        slopes = solver.differentiate(everything(solver))
         fixed = {"rows": -1, "columns": -2}
         for name, array in solver.learned.items():
             expected = np.zeros_like(array)
@@ -98,9 +98,11 @@ class TestODMC(ModelContract):
                     continue  # ones are no parameters
                 there = array[place]
                 array[place] = there + 1e-6
-                ahead = solver.slopes(everything(solver)).objective
+                ahead = solver.differentiate(everything(solver)).objective
                 array[place] = there - 1e-6
-                expected[place] = (ahead - solver.slopes(everything(solver)).objective) / 2e-6
+                expected[place] = (
+                    ahead - solver.differentiate(everything(solver)).objective
+                ) / 2e-6
                 array[place] = there
             np.testing.assert_allclose(getattr(slopes, name), expected, atol=1e-6, err_msg=name)
 
@@ -112,14 +114,14 @@ class TestODMC(ModelContract):
         solver = solver_of(matrix, latent_size=1, gamma=0.0)
         rows, columns = solver.learned["rows"], solver.learned["columns"]
         rows[:, 0], rows[:, -2], columns[:, -1] = 0.0, row_effects, column_effects - mean
-        slopes = solver.slopes(everything(solver))
+        slopes = solver.differentiate(everything(solver))
         assert slopes.objective == 0.0
         assert not any(np.any(slope) for slope in slopes[1:])
         columns[:, -1] += 0.49  # still inside
-        assert solver.slopes(everything(solver)).objective == 0.0
+        assert solver.differentiate(everything(solver)).objective == 0.0
         columns[:, -1] += 0.11  # 0.1 above the upper boundary, where there is one
         free = int(np.sum(matrix.values == 5))
-        assert solver.slopes(everything(solver)).objective == pytest.approx(
+        assert solver.differentiate(everything(solver)).objective == pytest.approx(
             0.005 * (matrix.n_entries - free)
         )
 
@@ -191,7 +193,7 @@ class TestODMC(ModelContract):
             for batch in np.split(
                 order, np.arange(plain._batch_size, n_entries, plain._batch_size)
             ):
-                slopes = plain.slopes(batch)
+                slopes = plain.differentiate(batch)
                 for name, array in plain.learned.items():
                     slope = getattr(slopes, name) / (batch.size if name == "thresholds" else 1)
                     velocities[name] = 0.6 * velocities[name] - rate * slope

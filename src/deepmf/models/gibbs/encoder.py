@@ -379,7 +379,7 @@ class _FoldIn:
         return (_NOISE_COUNT + alpha * errors) / (_NOISE_COUNT + self._totals)
 
 
-def _definite(least: float) -> Check:
+def _check_definite(least: float) -> Check:
     """Return the check that the eigenvalues of matrices are not below a number."""
     return Check(
         "be positive definite",
@@ -398,8 +398,8 @@ def _declare_axis(vectors: str, inputs: str) -> Form:
         Part("means", "float32", ("samples", factors)),
         Part("averages", "float32", ("samples", factors)),
         Part("centres", "float32", ("samples", factors)),
-        Part("precisions", "float32", ("samples", factors, factors), _definite(1e-12)),
-        Part("moments", "float32", ("samples", factors, factors), _definite(-1e-4)),
+        Part("precisions", "float32", ("samples", factors, factors), _check_definite(1e-12)),
+        Part("moments", "float32", ("samples", factors, factors), _check_definite(-1e-4)),
     )
 
 

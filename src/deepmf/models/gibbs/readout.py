@@ -147,7 +147,7 @@ def calibrate(plain: SampleReadout, held_out: HeldOutPredictions) -> SampleReado
         values = plain.support, plain.unit_boundaries
         return SampleReadout(scale, *values, cutpoints=cutpoints, noise=noise, spread=spread)
 
-    def surprise(candidate: SampleReadout) -> float:
+    def measure_surprise(candidate: SampleReadout) -> float:
         chances = candidate.distribution(held_out.means, held_out.spreads).probabilities
         chances_of_values = chances[np.arange(len(chances)), above.sum(axis=1)]
         return float(-np.log(np.maximum(chances_of_values, 1e-12)).mean())
@@ -156,7 +156,7 @@ def calibrate(plain: SampleReadout, held_out: HeldOutPredictions) -> SampleReado
     expected = np.square(combine_spreads(noise, held_out.spreads)).mean()
     # other members than the sampler may be far nearer
     usual = math.sqrt(errors / expected) if errors < _SPREADS[0] ** 2 * expected else 1.0
-    return choose(list(map(place, usual * _SPREADS)), surprise).candidate
+    return choose(list(map(place, usual * _SPREADS)), measure_surprise).candidate
 
 
 _READOUT = Form(

@@ -102,8 +102,8 @@ class OrdinalEncoder(TrainedEncoder, SolvingEncoder):
     def solve(self, axis: Axis, entries: AxisEntries, others: Latents) -> LatentArray:
         """Return the latents of rows (or columns)."""
         if axis == "row":
-            return self.refine(self.row_refinement(others), entries)
-        return self.refine(self.column_refinement(others.base, others), entries)
+            return self.refine(self.make_row_refinement(others), entries)
+        return self.refine(self.make_column_refinement(others.base, others), entries)
 
     def refine_all(self, refinement: Refinement, entries: EntryStore) -> LatentArray:
         """Return the latents of all trained rows, or columns, a part of them at a time."""
@@ -115,7 +115,7 @@ class OrdinalEncoder(TrainedEncoder, SolvingEncoder):
             [self.refine(refinement, take(part)) for part in split_by_entries(counts)]
         )
 
-    def row_refinement(self, columns: Latents | None = None) -> RowRefinement:
+    def make_row_refinement(self, columns: Latents | None = None) -> RowRefinement:
         """Return the refinement of rows, given `refinement_columns` and the latents of new
         columns."""
         return RowRefinement(
@@ -127,7 +127,7 @@ class OrdinalEncoder(TrainedEncoder, SolvingEncoder):
             new=self._take_new(columns),
         )
 
-    def column_refinement(
+    def make_column_refinement(
         self, row_latents: LatentArray, rows: Latents | None = None
     ) -> ColumnRefinement:
         """Return the refinement of columns, given the latents of the trained rows and of new
@@ -298,7 +298,7 @@ def _start_encoder(
         refinement_columns=nothing,
         penalties=Penalties(math.inf, math.inf),
     )
-    encoded = plain.refine_all(plain.column_refinement(nothing), seen)
+    encoded = plain.refine_all(plain.make_column_refinement(nothing), seen)
     directions = encoded[:, network.layout.direction]
     encoder = OrdinalEncoder(
         network,
@@ -312,7 +312,9 @@ def _start_encoder(
     )
     counts = seen.train.column_counts.astype(np.float32)
     latents = encoder.send(encoded), encoder.send(counts)
-    encoder.refinement_columns = fetch(encoder.column_refinement(nothing).add_landmarks(*latents))
+    encoder.refinement_columns = fetch(
+        encoder.make_column_refinement(nothing).add_landmarks(*latents)
+    )
     return encoder
 
 
@@ -326,11 +328,11 @@ def _choose_penalties(
         return choose_penalty(refinement, take, held_out, seed=settings.seed)
 
     if settings.row_penalty is None:
-        penalty = choose(encoder.row_refinement(), seen.row_entries)
+        penalty = choose(encoder.make_row_refinement(), seen.row_entries)
         encoder.penalties = encoder.penalties._replace(rows=penalty)
-    rows = encoder.refine_all(encoder.row_refinement(), seen)
+    rows = encoder.refine_all(encoder.make_row_refinement(), seen)
     if settings.column_penalty is None:
-        penalty = choose(encoder.column_refinement(rows), seen.column_entries)
+        penalty = choose(encoder.make_column_refinement(rows), seen.column_entries)
         encoder.penalties = encoder.penalties._replace(columns=penalty)
     return rows
 
@@ -343,10 +345,10 @@ def _refine_in_rounds(
     rows: None where they were not refined yet.
     """
     if rows is None:
-        rows = encoder.refine_all(encoder.row_refinement(), entries)
-    columns = encoder.refine_all(encoder.column_refinement(rows), entries)
+        rows = encoder.refine_all(encoder.make_row_refinement(), entries)
+    columns = encoder.refine_all(encoder.make_column_refinement(rows), entries)
     for _ in range(_ROUNDS - 1 if math.isfinite(max(encoder.penalties)) else 0):
         encoder.refinement_columns = columns
-        rows = encoder.refine_all(encoder.row_refinement(), entries)
-        columns = encoder.refine_all(encoder.column_refinement(rows), entries)
+        rows = encoder.refine_all(encoder.make_row_refinement(), entries)
+        columns = encoder.refine_all(encoder.make_column_refinement(rows), entries)
     return Factors(Latents(rows), Latents(columns), encoder, encoder.layout.n_beside)

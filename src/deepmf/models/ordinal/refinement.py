@@ -129,7 +129,7 @@ class Landmarks:
 
     def features(self, directions: Any) -> Any:
         """Return the features (directions, landmarks) of any directions."""
-        return to_single(self._kernel_with(directions) @ self._inverse_factor.T)
+        return to_single(self._compute_kernel(directions) @ self._inverse_factor.T)
 
     def are_independent(self) -> bool:
         """Whether these can be landmarks: no longer than 1, and none explained by the others."""
@@ -139,7 +139,7 @@ class Landmarks:
         if np.linalg.norm(directions, axis=1).max() > 1.001:
             return False
         try:
-            factor = np.linalg.cholesky(Landmarks(directions)._kernel_with(directions))
+            factor = np.linalg.cholesky(Landmarks(directions)._compute_kernel(directions))
         except np.linalg.LinAlgError:
             return False
         return bool(np.all(factor.diagonal() > _LEAST_PIVOT))
@@ -148,11 +148,11 @@ class Landmarks:
     def _inverse_factor(self) -> Any:
         """The inverse of the Cholesky factor of the landmarks' kernel matrix."""
         library = find_library(self._directions)
-        return library.linalg.inv(library.linalg.cholesky(self._kernel_with(self._directions)))
+        return library.linalg.inv(library.linalg.cholesky(self._compute_kernel(self._directions)))
 
-    def _kernel_with(self, directions: Any) -> Any:
+    def _compute_kernel(self, directions: Any) -> Any:
         """Return the kernel (directions, landmarks) in double precision."""
-        return _kernel(to_double(directions) @ to_double(self._directions).T)
+        return _sum_kernels(to_double(directions) @ to_double(self._directions).T)
 
 
 def choose_landmarks(
@@ -163,7 +163,7 @@ def choose_landmarks(
     step = max(1, -(-len(directions) // most_candidates))
     candidates = np.arange(0, len(directions), step)
     directions = directions[candidates]
-    residuals = _kernel(np.square(directions).sum(1))
+    residuals = _sum_kernels(np.square(directions).sum(1))
     features = np.zeros((min(most, len(directions)), len(directions)), dtype=np.float32)
     landmarks: list[int] = []
     while len(landmarks) < len(features):
@@ -171,7 +171,7 @@ def choose_landmarks(
         if residuals[position] < _EXPLAINED:
             break
         earlier = features[: len(landmarks)]
-        kernel = _kernel(directions @ directions[position]) - earlier[:, position] @ earlier
+        kernel = _sum_kernels(directions @ directions[position]) - earlier[:, position] @ earlier
         feature = kernel / np.sqrt(residuals[position])
         features[len(landmarks)] = feature
         residuals = np.maximum(residuals - np.square(feature), 0.0)
@@ -179,7 +179,7 @@ def choose_landmarks(
     return candidates[landmarks]
 
 
-def _kernel(cosines: Any) -> Any:
+def _sum_kernels(cosines: Any) -> Any:
     exp = find_library(cosines).exp
     parts = [weight * exp(sharpness * (cosines - 1.0)) for weight, sharpness in _KERNEL]
     return sum(parts[1:], start=parts[0])

@@ -185,14 +185,14 @@ def _block(facts: Facts, blocks: float) -> tuple[int, int]:
     columns = min(
         max(facts.n_rows * facts.n_columns / (blocks * rows), _LEAST_BLOCK), facts.n_columns
     )
-    return _even(facts.n_rows, rows), _even(facts.n_columns, columns)
+    return _even_out(facts.n_rows, rows), _even_out(facts.n_columns, columns)
 
 
-def _even(n_vectors: int, size: float) -> int:
+def _even_out(n_vectors: int, size: float) -> int:
     """Return a size of about some vectors by which blocks divide all of them evenly, so that none
     is much smaller.
 
-    >>> _even(943, 187.4)
+    >>> _even_out(943, 187.4)
     189
     """
     n_blocks = min(round(n_vectors / size), n_vectors // _LEAST_BLOCK)

@@ -20,7 +20,7 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale, UnitMap
 from deepmf.models.fitting import Fitting
-from deepmf.models.network_model import NetworkEncoder, NetworkModel, sparse_vectors
+from deepmf.models.network_model import NetworkEncoder, NetworkModel, make_sparse_vectors
 from deepmf.nn.branch import Dropout, make_linear
 from deepmf.nn.inputs import Batch, SparseBatch, Vectors
 from deepmf.nn.sparse_linear import SampledLinear, SparseLinear
@@ -225,7 +225,7 @@ class VectorEncoder(NetworkEncoder):
             reason = (ReadsRows if self.axis == "row" else ReadsColumns).cannot
             raise CannotExtend(f"new {axis}s cannot be encoded: {reason}")
         return _append_constant(
-            encode_hidden(self.network, sparse_vectors(entries, self._inputs(entries.values)))
+            encode_hidden(self.network, make_sparse_vectors(entries, self._inputs(entries.values)))
         )
 
 
@@ -483,11 +483,11 @@ class DeepAutoRecObjective(AutoencoderObjective):
     def loss(self, network: Autoencoder, block: VectorBlock) -> Tensor:
         return _average_squared_errors(network(block.inputs), block.targets)
 
-    def passes(self, network: Autoencoder, block: VectorBlock) -> Sequence[Evaluate]:
+    def list_passes(self, network: Autoencoder, block: VectorBlock) -> Sequence[Evaluate]:
         """Return the loss of a block, followed by the loss of its outputs for each re-feeding."""
         fed_back: list[Tensor] = []  # the outputs of each pass, as they were before its step
 
-        def first() -> Tensor:
+        def feed_first() -> Tensor:
             hidden = network.hidden(block.inputs)
             if not isinstance(block.inputs, SparseBatch):
                 outputs = network.outputs(hidden)
@@ -498,13 +498,13 @@ class DeepAutoRecObjective(AutoencoderObjective):
             predictions = network.outputs_at(hidden, block.inputs.indices, block.inputs.starts)
             return _average_squared_errors(predictions, block.targets)
 
-        def again() -> Tensor:
+        def feed_again() -> Tensor:
             inputs = fed_back[-1]
             outputs: Tensor = network(inputs)
             fed_back.append(outputs.detach())
             return (outputs - inputs).square().mean()
 
-        return [first, *[again] * self.settings.refeeds]
+        return [feed_first, *[feed_again] * self.settings.refeeds]
 
 
 class DeepUAutoRec(ReadsRows, AutoencoderModel):

@@ -117,7 +117,7 @@ class Nade(nn.Module):
         usual = (_USUAL_COUNT / counts.clamp(min=1).to(self.first_bias.dtype)) ** self._power
         return torch.tanh(sums.to(self.first_bias.dtype) * usual[:, None] + self.first_bias)
 
-    def level_scores(self, hidden: Tensor, outputs: Tensor | None = None) -> Tensor:
+    def score_levels(self, hidden: Tensor, outputs: Tensor | None = None) -> Tensor:
         """Return the scores of the levels of all outputs, or of some, (batch, levels, outputs)."""
         weight: Tensor = self.last.weight
         bias: Tensor = self.last.bias
@@ -236,10 +236,10 @@ class CFNADEObjective(VectorObjective):
         """Return the loss of a batch of vectors; random entries of each are inputs."""
         assert isinstance(block.inputs, SparseBatch)
         shown = network.subset.of_entries(block.inputs.starts)
-        loss = self.cost(network, block.inputs, shown) / block.n_vectors
+        loss = self.compute_cost(network, block.inputs, shown) / block.n_vectors
         return loss + self._gamma / 2 * network.sum_squared_weights() if self._gamma else loss
 
-    def cost(self, network: Nade, batch: SparseBatch, shown: Tensor) -> Tensor:
+    def compute_cost(self, network: Nade, batch: SparseBatch, shown: Tensor) -> Tensor:
         """Return the sum of the costs of all vectors; `shown` marks the inputs, (entries,)."""
         inputs, targets = select_entries(batch, shown), select_entries(batch, ~shown)
         scores = network.outputs_at(network.hidden(inputs), targets.indices, targets.starts)
@@ -279,7 +279,7 @@ class NadePredictor(Predictor):
             batch = slice(start, start + step)
             hidden = torch.from_numpy(latents.take(read[batch])[:, :-1])
             block[batch] = average_levels(
-                self._reader.network.level_scores(hidden, output_places), self._levels
+                self._reader.network.score_levels(hidden, output_places), self._levels
             ).numpy()
         return block if self._reader.axis == "row" else block.T
 

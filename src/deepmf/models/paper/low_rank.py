@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from deepmf.linalg.products import entry_products
+from deepmf.linalg.products import multiply_entries
 from deepmf.linalg.svd import (
     CELLS_AT_A_TIME,
     LowRank,
@@ -186,15 +186,15 @@ class OptSpaceSolver(Solver):
         self, row_latents: FloatArray, column_latents: FloatArray
     ) -> FloatArray:
         """Return the inner products (entries,) of latents where an entry is observed."""
-        return entry_products(row_latents, column_latents, self.entry_rows, self.entry_columns)
+        return multiply_entries(row_latents, column_latents, self.entry_rows, self.entry_columns)
 
-    def latents(self) -> tuple[FloatArray, FloatArray]:
+    def compute_latents(self) -> tuple[FloatArray, FloatArray]:
         """Return X P d and Y Q d, where S = P d^2 Q', and a further column for the mean."""
         (rows, columns), core = self.point.spaces, self.point.core
         left_vectors, values, right = np.linalg.svd(core)
         return LowRank(rows @ left_vectors, values, columns @ right.T).make_latents(self.mean)
 
-    def arrays(self) -> Arrays:
+    def get_arrays(self) -> Arrays:
         """Return the two spaces, which determine everything else."""
         return dict(self.point.spaces._asdict())
 
@@ -303,11 +303,11 @@ class LagrangianSolver(Solver):
         )
         self.n_sweeps += 1
 
-    def latents(self) -> tuple[FloatArray, FloatArray]:
+    def compute_latents(self) -> tuple[FloatArray, FloatArray]:
         """Return the factors of the matrix of low rank, and a further column for the mean."""
         return self.low_rank.make_latents(self.mean)
 
-    def arrays(self) -> Arrays:
+    def get_arrays(self) -> Arrays:
         """Return the matrix of low rank, the arrays to keep and the number of sweeps."""
         kept_arrays = {name: getattr(self, name) for name in self.kept_names}
         return {**self.low_rank._asdict(), **kept_arrays, "n_sweeps": np.array(self.n_sweeps)}

@@ -126,12 +126,12 @@ class ODMCSolver(Solver):
         objective = 0.0
         for start in range(0, n_entries, self._batch_size):
             batch = order[start : start + self._batch_size]
-            slopes = self.slopes(batch)
+            slopes = self.differentiate(batch)
             self._step(slopes, batch.size)
             objective += slopes.objective
         return objective
 
-    def slopes(self, batch: IndexArray) -> Slopes:
+    def differentiate(self, batch: IndexArray) -> Slopes:
         """Return the objective of a batch, with its share of the penalties, and its gradient."""
         rows, columns, thresholds = self.learned.values()
         row_of, column_of, level_of = (
@@ -179,13 +179,13 @@ class ODMCSolver(Solver):
         self.velocities["thresholds"][(thresholds < 0) | (thresholds > 1)] = 0.0
         np.clip(thresholds, 0.0, 1.0, out=thresholds)
 
-    def latents(self) -> tuple[FloatArray, FloatArray]:
+    def compute_latents(self) -> tuple[FloatArray, FloatArray]:
         """Return the latents; the mean is added to the column effects."""
         columns = self.learned["columns"].copy()
         columns[:, -1] += self._mean
         return self.unit * self.learned["rows"], columns
 
-    def arrays(self) -> Arrays:
+    def get_arrays(self) -> Arrays:
         """Return the parameters, their velocities, and the number of sweeps, which seeds the next
         sweep."""
         velocities = {f"velocity.{name}": array for name, array in self.velocities.items()}
