@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import shlex
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +23,7 @@ from deepmf.cli.options import (
     Seed,
     argument,
     list_words,
+    offer,
     option,
     with_option_groups,
 )
@@ -41,41 +42,90 @@ _WAYS = ("entries", "rows", "time", "last")
 _PARTS = ("train", "validation", "test", "extension", "given")  # of all ways to split
 
 
+@dataclass(frozen=True)
+class SplitOptions:
+    """The options that say which entries become the test, and which the validation."""
+
+    test_share: float = offer("--test-share SHARE", "Share of the test entries.", 0.2)
+    validation_share: float = offer(
+        "--validation-share SHARE", "Share of the validation entries.", VALIDATION_SHARE
+    )
+    by: str = offer(
+        "--by entries|rows|time|last",
+        "Split entries at random, hold out whole rows, the latest entries, or the latest of each row.",
+        "entries",
+    )
+    train_before: str | None = offer(
+        "--train-before DATE", "End of the training entries, with --by time."
+    )
+    validation_before: str | None = offer(
+        "--validation-before DATE", "End of the validation entries, with --by time."
+    )
+    n: int = offer("-n N", "Test entries of each row, with --by last.", 1)
+    given_share: float = offer(
+        "--given-share SHARE",
+        "Share of the entries of a held-out row that is given, with --by rows.",
+        0.8,
+    )
+    areas: Areas = False
+    new_rows: NewRows = 0.2
+    new_columns: NewColumns = 0.2
+
+    def check(self) -> None:
+        """Refuse options that contradict each other."""
+        check_choice("--by", self.by, _WAYS)
+        if self.by != "entries" and self.areas:
+            raise BadSetting(f"--by {self.by} and --areas are two ways to split; give one of them")
+        if self.by != "time" and (self.train_before or self.validation_before):
+            raise BadSetting(
+                f"--train-before and --validation-before need --by time; got --by {self.by}"
+            )
+
+    def split(self, matrix: ObservedMatrix, seed: int) -> dict[str, ObservedMatrix]:
+        """Return the parts of a matrix by their names."""
+        from deepmf.data.splits import split_entries, split_last, split_rows, split_time
+
+        if self.areas:
+            return self._split_areas(matrix, seed)
+        test, validation = self.test_share, self.validation_share
+        if self.by == "rows":
+            by_rows = {"new_rows": test, "given": self.given_share, "validation": validation}
+            return vars(split_rows(matrix, **by_rows, seed=seed))
+        if self.by == "time":
+            dates = {
+                "train_before": parse_moment(self.train_before),
+                "validation_before": parse_moment(self.validation_before),
+            }
+            return vars(split_time(matrix, **dates, validation=validation, test=test))
+        if self.by == "last":
+            return vars(split_last(matrix, n=self.n, validation=int(validation > 0)))
+        return vars(split_entries(matrix, **self._list_shares(), seed=seed))
+
+    def _split_areas(self, matrix: ObservedMatrix, seed: int) -> dict[str, ObservedMatrix]:
+        from deepmf.data.splits import split_areas
+        from deepmf.evaluation.comparison import join_tests
+
+        new = {"new_rows": self.new_rows, "new_columns": self.new_columns}
+        parts = vars(split_areas(matrix, **new, **self._list_shares(), seed=seed))
+        test = join_tests(list(parts["test"].values())).with_form(matrix.form)
+        return {name: parts[name] for name in ("train", "validation")} | {
+            "test": test,
+            "extension": parts["extension"],
+        }
+
+    def _list_shares(self) -> dict[str, float]:
+        train = round(1.0 - self.validation_share - self.test_share, 12)
+        return {"train": train, "validation": self.validation_share, "test": self.test_share}
+
+
 @with_option_groups()
 def split(
     ratings: Ratings,
     output: Annotated[
         Path, option("--output -o FOLDER", "Folder to write; it replaces an earlier split there.")
     ],
-    test_share: Annotated[float, option("--test-share SHARE", "Share of the test entries.")] = 0.2,
-    validation_share: Annotated[
-        float, option("--validation-share SHARE", "Share of the validation entries.")
-    ] = VALIDATION_SHARE,
-    by: Annotated[
-        str,
-        option(
-            "--by entries|rows|time|last",
-            "Split entries at random, hold out whole rows, the latest entries, or the latest of each row.",
-        ),
-    ] = "entries",
-    train_before: Annotated[
-        str | None, option("--train-before DATE", "End of the training entries, with --by time.")
-    ] = None,
-    validation_before: Annotated[
-        str | None,
-        option("--validation-before DATE", "End of the validation entries, with --by time."),
-    ] = None,
-    n: Annotated[int, option("-n N", "Test entries of each row, with --by last.")] = 1,
-    given_share: Annotated[
-        float,
-        option(
-            "--given-share SHARE",
-            "Share of the entries of a held-out row that is given, with --by rows.",
-        ),
-    ] = 0.8,
-    areas: Areas = False,
-    new_rows: NewRows = 0.2,
-    new_columns: NewColumns = 0.2,
+    *,
+    options: SplitOptions,
     file_format: Annotated[
         str | None,
         option(
@@ -83,7 +133,6 @@ def split(
         ),
     ] = None,
     seed: Seed = None,
-    *,
     reading: InputOptions,
     as_json: Json = False,
 ) -> None:
@@ -102,49 +151,12 @@ def split(
     Example: deepmf split ratings.csv -o parts
     """
     ending = _choose_format(ratings, file_format)
-    check_choice("--by", by, _WAYS)
-    if by != "entries" and areas:
-        raise BadSetting(f"--by {by} and --areas are two ways to split; give one of them")
-    if by != "time" and (train_before or validation_before):
-        raise BadSetting(f"--train-before and --validation-before need --by time; got --by {by}")
-    for file in _PARTS:
-        check_distinct(output / f"{file}{ratings.suffix}", [ratings])
+    options.check()
+    for name in _PARTS:
+        check_distinct(output / f"{name}{ratings.suffix}", [ratings])
     check_parts(output, is_part=_is_part)
-
-    from deepmf.data.splits import split_areas, split_entries, split_last, split_rows, split_time
-    from deepmf.evaluation.comparison import join_tests
-
     matrix = reading.read_matrix(ratings)
-    shares = {
-        "train": round(1.0 - validation_share - test_share, 12),
-        "validation": validation_share,
-        "test": test_share,
-    }
-    parts: dict[str, ObservedMatrix]
-    if areas:
-        areas_split = split_areas(
-            matrix, new_rows=new_rows, new_columns=new_columns, **shares, seed=seed or 0
-        )
-        test = join_tests(list(areas_split.test.values())).with_form(matrix.form)
-        parts = {
-            "train": areas_split.train,
-            "validation": areas_split.validation,
-            "test": test,
-            "extension": areas_split.extension,
-        }
-    elif by == "rows":
-        held_out = {"new_rows": test_share, "given": given_share, "validation": validation_share}
-        parts = vars(split_rows(matrix, **held_out, seed=seed or 0))
-    elif by == "time":
-        dates = {
-            "train_before": parse_moment(train_before),
-            "validation_before": parse_moment(validation_before),
-        }
-        parts = vars(split_time(matrix, **dates, validation=validation_share, test=test_share))
-    elif by == "last":
-        parts = vars(split_last(matrix, n=n, validation=int(validation_share > 0)))
-    else:
-        parts = vars(split_entries(matrix, **shares, seed=seed or 0))
+    parts = options.split(matrix, seed or 0)
     files = {name: output / f"{name}.{ending}" for name in parts}
 
     def write(folder: Path) -> None:
@@ -152,26 +164,25 @@ def split(
             part.write(folder / files[name].name)
 
     write_folder_atomically(output, write, is_part=_is_part)
-    facts: dict[str, dict[str, str | int]] = {
-        name: {
-            "file": str(files[name]),
-            "entries": part.n_entries,
-            "rows": int((part.row_counts > 0).sum()),
-            "columns": int((part.column_counts > 0).sum()),
-        }
-        for name, part in parts.items()
-    }
+    facts = {name: _describe_part(part, files[name]) for name, part in parts.items()}
     if as_json:
         show_json({"seed": seed or 0, "files": facts})
         return
-    show_table(
-        ["file", "entries", "rows", "columns"],
-        [[*file_facts.values()] for file_facts in facts.values()],
-    )
+    heads = ["file", "entries", "rows", "columns"]
+    show_table(heads, [[*part_facts.values()] for part_facts in facts.values()])
     words: list[str] = []
     if ending != "store":
         words = list_words(_adapt_options(reading, matrix))
     _show_next_steps(parts, files, words)
+
+
+def _describe_part(part: ObservedMatrix, file: Path) -> dict[str, str | int]:
+    return {
+        "file": str(file),
+        "entries": part.n_entries,
+        "rows": int((part.row_counts > 0).sum()),
+        "columns": int((part.column_counts > 0).sum()),
+    }
 
 
 def _show_next_steps(

@@ -4,7 +4,7 @@ several models on the same splits."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -32,6 +32,7 @@ from deepmf.cli.options import (
     Seed,
     UnknownIds,
     argument,
+    offer,
     option,
     with_option_groups,
 )
@@ -44,8 +45,10 @@ from deepmf.recommend.request import Order
 
 if TYPE_CHECKING:
     from deepmf.evaluation.areas import AreaErrors
-    from deepmf.evaluation.comparison import Comparison, SplitBy
+    from deepmf.evaluation.comparison import Comparison
+    from deepmf.evaluation.list_change import ListChange
     from deepmf.evaluation.ranking import RankingEvaluation
+    from deepmf.matrix.matrix import ObservedMatrix
     from deepmf.models.base import Model
     from deepmf.scoring.pairs import Unknown
 
@@ -95,7 +98,7 @@ def evaluate(
 
     Example: deepmf evaluate model.safetensors test.csv --ranking --report report.html
     """
-    from deepmf.evaluation.areas import UNKNOWN_HINT, count_seen, evaluate as errors_by_area
+    from deepmf.evaluation.areas import UNKNOWN_HINT, count_seen, evaluate as evaluate_areas
     from deepmf.evaluation.ranking import evaluate_ranking
 
     if report:
@@ -107,21 +110,19 @@ def evaluate(
         raise BadSetting(
             "a report is about predicted values, and interactions have none; leave out --report"
         )
-
-    trained = fitted.entries_
+    errors: list[AreaErrors] = []
     with hint_at_extension(UNKNOWN_HINT):
-        entries = source.reading.read_held_out(test, trained.train.form, trained, unknown=unknown)
+        form = fitted.entries_.train.form
+        entries = source.reading.read_held_out(test, form, fitted.entries_, unknown=unknown)
         with locate_errors(test, UnknownLabel):
-            errors = errors_by_area(fitted, entries, unknown=unknown_pairs) if has_values else []
-    ranking_options = {"n": n, "min_entries": min_entries, "feature": feature, **order.given}
-    set_options: dict[str, Any] = {
-        name: option for name, option in ranking_options.items() if option is not None
-    }
+            if has_values:
+                errors = evaluate_areas(fitted, entries, unknown=unknown_pairs)
+    choices = {"n": n, "min_entries": min_entries, "feature": feature, **order.given}
+    options: dict[str, Any] = {name: value for name, value in choices.items() if value is not None}
     ranked = None
-    if ranking or not has_values or set_options:
-        ranked = evaluate_ranking(
-            fitted, entries, **set_options, seed=seed or 0, unknown=unknown_pairs
-        )
+    if ranking or not has_values or options:
+        options |= {"seed": seed or 0, "unknown": unknown_pairs}
+        ranked = evaluate_ranking(fitted, entries, **options)
     facts: dict[str, Any] = {
         "model": type(fitted).__name__,
         "seen": count_seen(fitted, entries),
@@ -141,10 +142,15 @@ def evaluate(
         title = title or f"{source.model.name} on {Path(name_file(test)).name}"
         write_report(fitted, entries, report, title=title, unknown=unknown_pairs, ranking=ranked)
         facts["report"] = str(report)
-
     if as_json:
         show_json(facts)
-        return
+    else:
+        _show_evaluation(errors, ranked, report)
+
+
+def _show_evaluation(
+    errors: list[AreaErrors], ranked: RankingEvaluation | None, report: Path | None
+) -> None:
     if errors:
         show_errors(errors)
     if ranked:
@@ -207,39 +213,59 @@ def show_ranking(evaluation: RankingEvaluation) -> None:
         say(f"columns with fewer than {evaluation.min_entries:,} entries are not ranked")
 
 
+@dataclass(frozen=True)
+class ComparisonOptions:
+    """The options that say on which splits models are compared, and by what."""
+
+    by: str = offer(
+        "--by entries|time|last",
+        "Test entries at random, the latest 20 %, or the latest of each row.",
+        "entries",
+    )
+    folds: int = offer("--folds N", "Number of folds; with --areas, number of random splits.", 5)
+    areas: Areas = False
+    new_rows: NewRows = 0.2
+    new_columns: NewColumns = 0.2
+    validation_share: float = offer(
+        "--validation-share SHARE",
+        "Share of the training entries held out for early stopping.",
+        VALIDATION_SHARE,
+    )
+    metric: str = offer(
+        "--metric NAME",
+        "Metric that orders the models: rmse, mae; or ndcg, recall, precision, mrr, map, hit_rate.",
+        "rmse",
+    )
+    n: ListLength = None
+
+    def check(self, order: Order, *, shows_lists: bool) -> None:
+        """Refuse an order of columns where none are ranked."""
+        is_ordered = order.given or self.n
+        if self.metric in ("rmse", "mae") and not shows_lists and is_ordered:
+            raise BadSetting(
+                "-n and the order of columns need a ranking metric, such as --metric ndcg; "
+                f"got {self.metric}"
+            )
+
+    def list_arguments(self) -> dict[str, Any]:
+        """Return the arguments of the comparison."""
+        arguments = dict(vars(self))
+        arguments["validation"] = arguments.pop("validation_share")
+        arguments["n"] = self.n or _LIST_LENGTH
+        return arguments
+
+
+_LIST_LENGTH = 10  # columns of each row, unless -n is given
+
+
 @with_option_groups(files=(*FEATURES, "feature_kinds"))
 def compare(
     ratings: Ratings,
     models: Annotated[
         str, option("--models NAME,NAME", "Models to compare; deepmf settings lists all.")
     ] = "means,als,dmf-o",
-    by: Annotated[
-        str,
-        option(
-            "--by entries|time|last",
-            "Test entries at random, the latest 20 %, or the latest of each row.",
-        ),
-    ] = "entries",
-    folds: Annotated[
-        int, option("--folds N", "Number of folds; with --areas, number of random splits.")
-    ] = 5,
-    areas: Areas = False,
-    new_rows: NewRows = 0.2,
-    new_columns: NewColumns = 0.2,
-    validation_share: Annotated[
-        float,
-        option(
-            "--validation-share SHARE", "Share of the training entries held out for early stopping."
-        ),
-    ] = VALIDATION_SHARE,
-    metric: Annotated[
-        str,
-        option(
-            "--metric NAME",
-            "Metric that orders the models: rmse, mae; or ndcg, recall, precision, mrr, map, hit_rate.",
-        ),
-    ] = "rmse",
-    n: ListLength = None,
+    *,
+    options: ComparisonOptions,
     person: Annotated[
         str | None, option("--person ID", "Also show a row's lists by the first two models.")
     ] = None,
@@ -257,7 +283,6 @@ def compare(
     scale: ScaleText = None,
     seed: Seed = None,
     device: Device = None,
-    *,
     order: Order,
     files: LabelFiles,
     reading: InputOptions,
@@ -273,63 +298,38 @@ def compare(
     Example: deepmf compare ratings.csv --models means,als --folds 3 -o comparison.html
     """
     from deepmf.evaluation.comparison import compare as compare_models
-    from deepmf.evaluation.list_change import compare_lists
 
-    if metric in ("rmse", "mae") and not person and (order.given or n):
-        raise BadSetting(
-            f"-n and the order of columns need a ranking metric, such as --metric ndcg; got {metric}"
-        )
+    options.check(order, shows_lists=bool(person))
     candidates = _build_models(models, assignments, seed=seed or 0, device=device)
-    n = n or 10
     if person and len(candidates) < 2:
         raise BadSetting(f"--person compares the lists of two models; got --models {models}")
     if output:
         check_writable(output, inputs=[ratings, *files.paths])
-
     matrix = reading.read_matrix(ratings, scale=parse_scale(scale))
     if not matrix.has_values:
         raise BadSetting(
             "every model learns interactions by the same presence part, so there is nothing to compare"
         )
-    labels = [convert_label(text, matrix.rows) for text in (person,) if text]
-    matrix.rows.positions(labels)  # an unknown row is refused before any model is fitted
+    label = convert_label(person, matrix.rows) if person else None
+    # an unknown row is refused before any model is fitted
+    matrix.rows.positions([label] if person else [])
     features = files.read(matrix, reading.encoding)
+    arguments: dict[str, Any] = {**options.list_arguments(), **order.given}
     with show_share("comparing") as show:
         comparison = compare_models(
-            candidates,
-            matrix,
-            **features,
-            by=cast("SplitBy", by),
-            folds=folds,
-            areas=areas,
-            new_rows=new_rows,
-            new_columns=new_columns,
-            validation=validation_share,
-            metric=metric,
-            n=n,
-            **order.given,
-            seed=seed or 0,
-            progress=show,
+            candidates, matrix, **features, **arguments, seed=seed or 0, progress=show
         )
     change, facts = None, dict[str, Any]()
-    for label in labels:
-        before, after = (
-            model.fit(matrix, progress=False, **(features if model.takes_features else {}))
-            for model in list(candidates.values())[:2]
-        )
-        change = compare_lists(before, after, label, n, **order.given)
+    if person:
+        pair = list(candidates.values())[:2]
+        change = _compare_lists(pair, matrix, features, label, arguments["n"], order)
         facts |= {"person": label, "lists": change.to_frame().to_dicts()}
     if output:
-        facts["page"] = str(output)
         from deepmf.report.comparison_page import write_comparison
 
-        write_comparison(
-            comparison,
-            output,
-            title=title or f"Models on {Path(name_file(ratings)).name}",
-            change=change,
-        )
-
+        facts["page"] = str(output)
+        title = title or f"Models on {Path(name_file(ratings)).name}"
+        write_comparison(comparison, output, title=title, change=change)
     if files.paths:
         facts["without_features"] = [
             name for name, model in candidates.items() if not model.takes_features
@@ -344,6 +344,24 @@ def compare(
             show_table(["place", *names], change.list_cells(), title=title)
     if all(model.failure for model in comparison.models):
         raise typer.Exit(2)
+
+
+def _compare_lists(
+    pair: list[Model],
+    matrix: ObservedMatrix,
+    features: dict[str, Any],
+    label: Any,
+    n: int,
+    order: Order,
+) -> ListChange:
+    """Return how the list of a row changes from one model to another, fitted to all entries."""
+    from deepmf.evaluation.list_change import compare_lists
+
+    before, after = (
+        model.fit(matrix, progress=False, **(features if model.takes_features else {}))
+        for model in pair
+    )
+    return compare_lists(before, after, label, n, **order.given)
 
 
 def _show_comparison(comparison: Comparison, facts: dict[str, Any]) -> None:
