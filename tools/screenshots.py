@@ -72,7 +72,9 @@ def show_guest(page: Any) -> None:
     page.mouse.move(0, 0)
     first, third = (page.locator("#best .card").nth(place).bounding_box() for place in (0, 2))
     height = third["y"] + third["height"] - first["y"]
-    page.screenshot(path=PICTURES / "guest.png", clip=first | {"height": height}, full_page=True)
+    margin = 16  # pixels beside the cards
+    clip = {"x": first["x"] - margin, "y": first["y"], "width": first["width"] + 2 * margin}
+    page.screenshot(path=PICTURES / "guest.png", clip=clip | {"height": height}, full_page=True)
 
 
 def main() -> None:

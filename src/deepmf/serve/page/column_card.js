@@ -64,7 +64,7 @@ export class ColumnCard {
     this.basis.textContent = interval ? `from ${formatCount(this.person.values.size, "entry")}` : "";
     const { presence, liked, features } = prediction;
     if (typeof presence === "number" && typeof liked === "number") {
-      this.showFacts(features, `taken with ${formatPercent(presence)}, then liked with ${formatPercent(liked)}`);
+      this.showFacts(features, `taken: ${formatPercent(presence)}; liked, if taken: ${formatPercent(liked)}`);
     } else if (features) this.showFacts(features);
     this.drawing.node.removeAttribute("hidden");
     this.drawing.show(prediction);
