@@ -55,6 +55,17 @@ def test_known_and_new_rows_have_the_same_probabilities(arrivals: Arrivals, mode
     np.testing.assert_allclose(known.presence, guest.presence, rtol=1e-5)
 
 
+def test_many_rows_with_one_entry_make_no_column_less_popular(model: ALS) -> None:
+    rows, columns = np.arange(1000, 1600), model.entries_.train.by_row.columns[:600]
+    labels, values = model.column_labels_[columns], model.entries_.train.values[:600]
+    more = model.extend(ObservedMatrix.from_entries(rows, labels, values, model.scale_))
+    before, after = (
+        each.fold_in(labels[:1], values[:1]).recommend(n=150) for each in (model, more)
+    )
+    assert before.presence is not None and after.presence is not None
+    assert after.presence.sum() == pytest.approx(before.presence.sum(), rel=0.05)
+
+
 def test_an_explanation_has_the_probability_of_the_list() -> None:
     train = generate(60, 30, n_entries=500, named=False, seed=0).matrix
     interactions = ObservedMatrix.from_interactions(*train.entries()[:2])

@@ -158,9 +158,10 @@ class Presence(SteadyPart):
         return found
 
 
-def share_rows(counts: Array, n_rows: int) -> LatentArray:
+def share_rows(counts: Array, n_rows: int | FloatArray) -> LatentArray:
     """Return numbers of entries as shares of the rows; unknown entries add half an entry."""
-    return ((counts + 0.5) / (n_rows + 1.0)).astype(np.float32)
+    shares: LatentArray = ((counts + 0.5) / (n_rows + 1.0)).astype(np.float32)
+    return shares
 
 
 def make_positive(scores: Numbers) -> Numbers:

@@ -536,7 +536,17 @@ class Rankers:
         return self._share_rows(counts)
 
     def _share_rows(self, counts: Array) -> LatentArray:
-        return share_rows(counts, len(self.entries.rows))
+        """Return numbers of entries as shares of as many rows as would have them if rows were as
+        long as in training: many arrivals with few entries make no column less popular."""
+        n_rows, n_columns = self.entries.train.shape
+        total = counts[..., :n_columns].sum(axis=-1, keepdims=True)
+        return share_rows(counts, n_rows * total / self._trained_total)
+
+    @cached_property
+    def _trained_total(self) -> float:
+        """The total weight of the training entries."""
+        train = self.entries.train
+        return float(train.extras.fill_weights(train.n_entries).sum(dtype=np.float64))
 
 
 def choose_order(train: ObservedMatrix) -> RankBy:
