@@ -6,12 +6,17 @@ the column of a new row, of the row of a new column, of all entries where both a
 
     python benchmarks/arrival_probabilities.py [FILE] [--models dmf-o bayesian] [--seeds 3]
 
-Without a file, matrices of 400 x 150 with noise .5 are generated.
+Without a file, matrices of 400 x 150 with noise .5 are generated. Each line has the mean stated
+probability, the share that came true, and the number of forecasts, for probabilities of levels in
+tenths ("reliability"). tools/concept_pictures.py draws those of results/arrivals.jsonl, the output of
+
+    python benchmarks/arrival_probabilities.py --seeds 4
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,9 +25,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from deepmf.data.synthetic import generate
+from deepmf.evaluation.calibration import ReliabilityBin, evaluate_calibration
 from deepmf.matrix.arrays import BoolArray, FloatArray, IndexArray
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.metrics import interval_coverage_score, mae_error, rmse_error
+from deepmf.metrics import mae_error, rmse_error
 from deepmf.models.base import Model
 from deepmf.models.registry import model_class
 from deepmf.recommend.request import Request
@@ -36,6 +42,9 @@ SIDES: tuple[Side, ...] = ("rows", "columns", "both")
 _NEW_SHARE, _KNOWN_SHARE = 0.15, 0.05
 
 _COVERAGE = 0.9
+
+# Bins of stated probabilities.
+_N_BINS = 10
 
 # No probability is taken to be smaller.
 _LEAST_CHANCE = 1e-9
@@ -52,6 +61,7 @@ class Figures(NamedTuple):
     coverage: float  # of predict_interval
     rmse: float
     mae: float
+    bins: tuple[ReliabilityBin, ...]
 
 
 class FurtherEntries(NamedTuple):
@@ -154,15 +164,18 @@ class Arrivals(NamedTuple):
         entries = self.matrix.take_entries(asked)
         rows, columns, values = entries.entries()
         chances = model.predict_distribution(rows, columns)
-        interval = model.predict_interval(rows, columns, coverage=_COVERAGE)
+        calibration = evaluate_calibration(model, entries, coverage=_COVERAGE, bins=_N_BINS)
+        predictions = model.predict(rows, columns)
         return Figures(
             side,
             count,
             values.size,
             find_log_loss(chances, model, values),
             find_log_loss(self._read_frequencies(model, side, rows, columns), model, values),
-            interval_coverage_score(*interval, values),
-            *(error(model.predict(rows, columns), values) for error in (rmse_error, mae_error)),
+            calibration.coverage,
+            rmse_error(predictions, values),
+            mae_error(predictions, values),
+            calibration.bins,
         )
 
     def _read_frequencies(self, model: Model, side: str, rows: Any, columns: Any) -> FloatArray:
@@ -191,6 +204,18 @@ def find_log_loss(chances: FloatArray, model: Model, values: FloatArray) -> floa
     """Return the mean negative logarithm of the probabilities of values."""
     places = np.searchsorted(model.support_, values)
     return float(-np.log(np.maximum(chances[np.arange(values.size), places], _LEAST_CHANCE)).mean())
+
+
+def pool_bins(parts: Iterable[tuple[ReliabilityBin, ...]]) -> list[tuple[float, float, int]]:
+    """Return the mean stated probability, the share that came true and the number of forecasts in
+    each bin of several measurements."""
+    sums = np.zeros((_N_BINS, 3))
+    for part in itertools.chain.from_iterable(parts):
+        place = min(int(part.forecast * _N_BINS), _N_BINS - 1)
+        sums[place] += part.n_forecasts * np.array([part.forecast, part.observed, 1.0])
+    totals = sums[sums[:, 2] > 0]
+    means = (totals[:, :2] / totals[:, 2:]).round(4)
+    return [(*pair, int(count)) for pair, count in zip(means.tolist(), totals[:, 2], strict=True)]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -222,6 +247,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for of_seeds in zip(*figures, strict=True):
                 first, sizes = of_seeds[0], [figure.n_entries for figure in of_seeds]
                 described = {"side": first.side, "known": first.n_known, "n": sum(sizes)}
+                described["reliability"] = pool_bins(figure.bins for figure in of_seeds)
                 _print(name, described, of_seeds, sizes)
             for of_seeds in zip(*further, strict=True):
                 first, sizes = of_seeds[0], [figure.n_rows for figure in of_seeds]

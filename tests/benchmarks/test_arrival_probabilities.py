@@ -68,5 +68,7 @@ def test_the_command_prints_a_line_for_each_number_of_entries(
     assert main(arguments) == 0
     printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [record["side"] for record in printed] == ["known", "rows", "presence"]
+    forecasts = [count for _, _, count in printed[1]["reliability"]]
+    assert sum(forecasts) == 5 * printed[1]["n"]
     assert printed[1]["known"] == 1 and 0.0 < printed[1]["log_loss"] < 2.0
     assert printed[2]["expected"] > 0.0 and printed[2]["observed"] > 0.0
