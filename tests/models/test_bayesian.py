@@ -25,11 +25,7 @@ from deepmf.models.gibbs.encoder import N_BESIDE, NOTHING_NEW, SampleEncoder
 from deepmf.models.gibbs.readout import HeldOutPredictions, SampleReadout, calibrate
 from deepmf.models.loading import load
 from deepmf.scoring.confidence import load_confidence
-from deepmf.scoring.distribution import (
-    CalibratedDistribution,
-    PredictiveDistribution,
-    choose_targets,
-)
+from deepmf.scoring.distribution import CalibratedDistribution, PredictiveDistribution
 from deepmf.training.settings import EFFORTS
 
 
@@ -374,7 +370,8 @@ def test_intervals_of_levels_hold_what_they_state() -> None:
         )
         return float(np.mean((lower <= values[of]) & (values[of] <= upper)))
 
-    chosen = choose_targets(replace(plain, exceedance=exceedance[:4000]), values[:4000])
+    learned = replace(plain, exceedance=exceedance[:4000])
+    chosen = learned.choose_coverages(values[:4000], of_levels=True)
     calibrated = CalibratedDistribution(plain.support, plain.boundaries, plain.exceedance, chosen)
     assert measure_held(plain, slice(4000, None), 0.9) > 0.94
     for coverage in (0.8, 0.85, 0.9, 0.95):
@@ -382,7 +379,8 @@ def test_intervals_of_levels_hold_what_they_state() -> None:
             coverage, abs=0.02
         )
     # A few entries say little: targets stay near the coverages.
-    few = choose_targets(replace(plain, exceedance=exceedance[:5]), values[:5])
+    few_held_out = replace(plain, exceedance=exceedance[:5])
+    few = few_held_out.choose_coverages(values[:5], of_levels=True)
     np.testing.assert_allclose(few, np.linspace(0.0, 1.0, 21), atol=0.06)
 
 

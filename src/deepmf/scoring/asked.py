@@ -32,7 +32,12 @@ from deepmf.matrix.axis_entries import PlacedEntries
 from deepmf.matrix.entries import ChangedStore, EntryStore, ForgetPlan
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
-from deepmf.scoring.distribution import COVERAGES, CalibratedDistribution, PredictiveDistribution
+from deepmf.scoring.distribution import (
+    COVERAGES,
+    CalibratedDistribution,
+    PredictiveDistribution,
+    find_odds,
+)
 from deepmf.scoring.effects import SHRINKAGE, Effects, Shape
 from deepmf.scoring.learning import AskedCells, Learning, SteadyPart
 from deepmf.scoring.predictor import Predictor
@@ -40,8 +45,6 @@ from deepmf.scoring.readouts import Readout
 from deepmf.storage.model_file import Packed, Tensors
 from deepmf.storage.parts import Check, Form, Part, Sizes, between, not_falling, not_negative
 from deepmf.training.holdout import choose
-
-_MOST_LOG_ODDS = 20.0  # of exceeding a boundary: probabilities of 2e-9 and less are alike
 
 _FEWEST_BENT = 50  # cells from which on a curve is tried
 
@@ -125,7 +128,7 @@ class Odds(NamedTuple):
 
     def apply(self, learned: PredictiveDistribution) -> PredictiveDistribution:
         """Return distributions for any cell."""
-        odds = self.sharpness * _read_odds(learned) + self.offsets
+        odds = self.sharpness * find_odds(learned.exceedance) + self.offsets
         exceedance = np.minimum.accumulate(special.expit(odds), axis=1)
         return CalibratedDistribution(learned.support, learned.boundaries, exceedance, self.targets)
 
@@ -144,7 +147,7 @@ class Odds(NamedTuple):
         The prior holds all boundaries to stay, as strongly as five entries, and neighbours to move
         alike.
         """
-        learned_odds = _read_odds(learned)
+        learned_odds = find_odds(learned.exceedance)
         n_boundaries = learned_odds.shape[1]
         is_above = ((values - effects)[:, None] > learned.boundaries).astype(np.float64)
         prior = _make_prior(learned_odds)
@@ -179,12 +182,6 @@ def _make_prior(learned_odds: FloatArray) -> FloatArray:
     prior[0, 0] = np.square(learned_odds).mean() * n_boundaries
     prior[1:, 1:] = np.eye(n_boundaries) + _SMOOTHNESS * differences.T @ differences
     return SHRINKAGE / 4.0 * prior
-
-
-def _read_odds(learned: PredictiveDistribution) -> FloatArray:
-    least = special.expit(-_MOST_LOG_ODDS)
-    odds: FloatArray = special.logit(np.clip(learned.exceedance, least, 1.0 - least))
-    return odds
 
 
 class _HeldOut(NamedTuple):

@@ -188,17 +188,19 @@ class Confidence:
         coverages = plain.choose_coverages(
             held_out.values, of_levels=self.frequencies.are_of_levels
         )
-        row_counts = self.rows.counts[held_out.rows]
-        column_counts = self.columns.counts[held_out.columns]
-        return coverages, np.array([np.median(row_counts), np.median(column_counts)])
+        return coverages, np.median(self._count_entries(held_out.rows, held_out.columns), axis=1)
 
     def _find_reach(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
         """Return how far the calibration of intervals reaches for each pair: short histories have
         wider distributions than those on which it was learned."""
-        counts = np.stack([self.rows.counts[rows], self.columns.counts[columns]])
+        counts = self._count_entries(rows, columns)
         shares = np.log1p(counts) / np.log1p(self.usual_counts)[:, None]
         reach: FloatArray = np.sqrt(shares.min(axis=0).clip(0.0, 1.0))
         return reach
+
+    def _count_entries(self, rows: IndexArray, columns: IndexArray) -> IndexArray:
+        """Return the numbers of entries of the rows, and of the columns, of pairs, (2, pairs)."""
+        return np.stack([self.rows.counts[rows], self.columns.counts[columns]])
 
     def change_pairs(self, rows: IndexArray, columns: IndexArray) -> OddsChange:
         """Return the change of all log-odds of pairs."""

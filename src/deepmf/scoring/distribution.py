@@ -226,7 +226,7 @@ class PredictiveDistribution:
         if moved_pairs.size == 0 or self.support.size == 1:
             return self
         gaps = np.diff(self.support)
-        odds = special.logit(np.clip(self.exceedance[moved_pairs], 1e-12, 1.0 - 1e-12))
+        odds = find_odds(self.exceedance[moved_pairs])
         means, width = self.exceedance[moved_pairs] @ gaps, gaps.sum()  # above the first value
         target_means = np.clip(
             means + amounts[moved_pairs],
@@ -324,9 +324,12 @@ class PredictiveDistribution:
     def choose_coverages(self, values: FloatArray, *, of_levels: bool, seed: int = 0) -> FloatArray:
         """Return the calibration of intervals by held-out values: targets on levels, otherwise
         stated coverages."""
-        return (
-            choose_targets(self, values) if of_levels else self.measure_coverages(values, seed=seed)
-        )
+        if not of_levels:
+            return self.measure_coverages(values, seed=seed)
+        as_stated = (np.arange(_HELD_COUNT) + 0.5) / _HELD_COUNT
+        least_targets = np.concatenate([self.find_least_targets(values), as_stated])
+        targets: FloatArray = np.quantile(least_targets, COVERAGES)
+        return targets
 
     def with_coverages(
         self, coverages: FloatArray, reach: FloatArray, *, of_levels: bool
@@ -409,19 +412,6 @@ class CalibratedDistribution(PredictiveDistribution):
     def interval(self, coverage: float | FloatArray) -> tuple[FloatArray, FloatArray]:
         targets = np.interp(coverage, COVERAGES, self.targets)
         return super().interval(coverage + self.reach * (targets - coverage))
-
-
-def choose_targets(found: PredictiveDistribution, values: FloatArray) -> FloatArray:
-    """Return the target of each of `COVERAGES`, at which intervals of levels hold that share of
-    values (pairs,).
-
-    It is the quantile of the least targets at which intervals hold each value.
-    """
-    as_stated = (np.arange(_HELD_COUNT) + 0.5) / _HELD_COUNT
-    targets: FloatArray = np.quantile(
-        np.concatenate([found.find_least_targets(values), as_stated]), COVERAGES
-    )
-    return targets
 
 
 def place_cutpoints(

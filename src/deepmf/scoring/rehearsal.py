@@ -85,10 +85,10 @@ class Rehearsal(NamedTuple):
     def read_histories(self, seen: EntryStore, unit_boundaries: SingleArray) -> Confidence:
         """Return the histories of all versions, with full trust."""
         frequencies = Frequencies.of(seen.train, unit_boundaries)
-        rows = Histories.of(self.rows, frequencies)
-        columns = Histories.of(self.columns, frequencies)
-        full = Trust.make_full()
-        return Confidence(full, frequencies, seen.train.shape, rows, columns)
+        rows, columns = (
+            Histories.of(entries, frequencies) for entries in (self.rows, self.columns)
+        )
+        return Confidence(Trust.make_full(), frequencies, seen.train.shape, rows, columns)
 
     @property
     def few_columns(self) -> slice:
@@ -102,68 +102,34 @@ def fit_trust(rehearsal: Rehearsal, scores: Scores, readout: Readout, plain: Con
 
     scores: of the pairs of a rehearsal. plain: the histories of its rows and columns.
     """
-    learned = readout.distribution(scores.location, scores.fields)
-    above = rehearsal.values[:, None] > learned.boundaries
-    cells = _Cells(rehearsal, plain, find_odds(learned.exceedance), above)
-    numbers = np.zeros((len(Trust._fields), len(FEW_COUNTS)))
-    row_excess, column_excess, cell_excess, row_pool, column_pool = numbers
-    for place in range(len(FEW_COUNTS)):
-        row_excess[place], row_pool[place] = cells.fit_rows(place)
-        column_excess[place], column_pool[place] = cells.fit_columns(place)
-    trust = Trust(*numbers)
-    for place in range(len(FEW_COUNTS)):
-        cell_excess[place] = cells.fit_both(place, trust)
+    learned, trust = readout.distribution(scores.location, scores.fields), Trust.make_full()
+    are_above = rehearsal.values[:, None] > learned.boundaries
+    odds = find_odds(learned.exceedance).reshape(-1, *are_above.shape)
+    rows, columns = (places.reshape(len(odds), -1) for places in rehearsal.pairs)
+    row_counts, column_counts = plain.rows.counts[rows], plain.columns.counts[columns]
+    # Distributions are calibrated for usual numbers of entries.
+    usual_rows, usual_columns = np.median(row_counts[0]), np.median(column_counts[0])
+    for place, count in enumerate(FEW_COUNTS):
+        of_rows, of_columns, of_both = 1 + place + len(FEW_COUNTS) * np.arange(3)
+        are_few = (row_counts[of_rows] == count) & (count < usual_rows)
+        column_odds = plain.columns.odds[columns[0, are_few]]
+        trust.row_excess[place], trust.row_pool[place] = _fit_odds(
+            odds[of_rows, are_few], column_odds, are_above[are_few]
+        )
+        are_few = (column_counts[of_columns] == count) & (count < usual_columns)
+        row_odds = plain.rows.odds[rows[0, are_few]]
+        trust.column_excess[place], trust.column_pool[place] = _fit_odds(
+            odds[of_columns, are_few], row_odds, are_above[are_few]
+        )
+        are_few = (row_counts[of_both] == count) & (column_counts[of_both] == count)
+        if are_few.any():
+            apart = replace(plain, trust=trust).change_pairs(
+                rows[of_both, are_few], columns[of_both, are_few]
+            )
+            changed_odds = odds[of_both, are_few] / np.sqrt(apart.excess + 1.0)
+            (factor,) = _regress(changed_odds.reshape(-1, 1), are_above[are_few], apart.pooled)
+            trust.cell_excess[place] = _find_excess(factor) * float(1.0 + apart.excess[0, 0])
     return trust
-
-
-class _Cells(NamedTuple):
-    """The cells of a rehearsal: log-odds of exceeding each boundary, and whether values do."""
-
-    rehearsal: Rehearsal
-    plain: Confidence
-    odds: FloatArray  # (versions * pairs, boundaries)
-    are_above: BoolArray  # (pairs, boundaries)
-
-    def fit_rows(self, place: int) -> tuple[float, float]:
-        """Return the excess and the pool of rows with a number of entries."""
-        at, rows, columns = self._find_cells(place, 1)
-        is_few = self._are_few(self.plain.rows, rows, place)
-        column_odds = self.plain.columns.odds[columns[is_few]]
-        return _fit_odds(self.odds[at][is_few], column_odds, self.are_above[is_few])
-
-    def fit_columns(self, place: int) -> tuple[float, float]:
-        """Return the excess and the pool of columns with a number of entries."""
-        at, rows, columns = self._find_cells(place, 1 + len(FEW_COUNTS))
-        is_few = self._are_few(self.plain.columns, columns, place)
-        row_odds = self.plain.rows.odds[rows[is_few]]
-        return _fit_odds(self.odds[at][is_few], row_odds, self.are_above[is_few])
-
-    def fit_both(self, place: int, trust: Trust) -> float:
-        """Return the excess of cells with a number of entries in the row and in the column."""
-        at, rows, columns = self._find_cells(place, 1 + 2 * len(FEW_COUNTS))
-        count, plain = FEW_COUNTS[place], self.plain
-        is_few = (plain.rows.counts[rows] == count) & (plain.columns.counts[columns] == count)
-        if not is_few.any():
-            return 0.0
-        change = replace(plain, trust=trust).change_pairs(rows[is_few], columns[is_few])
-        alone = (change.excess + 1.0) ** -0.5 * self.odds[at][is_few]
-        (factor,) = _regress(alone.reshape(-1, 1), self.are_above[is_few], change.pooled)
-        return _find_excess(factor) * float(1.0 + change.excess[0, 0])
-
-    def _are_few(self, histories: Histories, versions: IndexArray, place: int) -> BoolArray:
-        """Return which of some versions have a number of entries, if that is below the usual one,
-        for which distributions are calibrated."""
-        counts, few = histories.counts, FEW_COUNTS[place]
-        usual = np.median(counts[versions % (counts.size // _N_VERSIONS)])
-        are_few: BoolArray = (counts[versions] == few) & (few < usual)
-        return are_few
-
-    def _find_cells(self, place: int, first: int) -> tuple[slice, IndexArray, IndexArray]:
-        """Return the cells of a version: their span, rows and columns."""
-        n_pairs = self.rehearsal.values.size
-        at = slice((first + place) * n_pairs, (first + place + 1) * n_pairs)
-        rows, columns = self.rehearsal.pairs
-        return at, rows[at], columns[at]
 
 
 def _fit_odds(learned: FloatArray, own: Array, are_above: BoolArray) -> tuple[float, float]:
