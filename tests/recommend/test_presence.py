@@ -1,5 +1,6 @@
 """Presence: weights between columns against a plain restatement, new columns, and model files."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from deepmf.recommend import column_gram
 from deepmf.recommend.column_gram import Gram, Near, count_near
 from deepmf.recommend.column_ridge import ColumnRidge, Ridge, scale_rows_by_length
 from deepmf.recommend.presence import Presence
+from deepmf.recommend.presence_fit import fit_again
 from deepmf.recommend.request import Request
 
 N_ROWS, N_COLUMNS = 60, 12
@@ -69,6 +71,22 @@ def test_each_column_is_regressed_on_others(kind: str) -> None:
         np.testing.assert_allclose(scores[:, column], x[:5, others] @ weights, atol=2e-3)
     dense = model.weights if kind == "full" else model.weights.toarray()
     np.testing.assert_array_equal(np.diag(dense), 0.0)
+
+
+def test_a_filter_that_passes_leading_directions_has_a_share_in_the_weights() -> None:
+    matrix = choosy()
+    x = mark(matrix)
+    gram = x.T @ np.diag(x.sum(axis=1).mean() / np.maximum(x.sum(axis=1), 1)) @ x
+    roots = np.sqrt(np.diag(gram))
+    leading = np.linalg.eigh(gram / roots / roots[:, None])[1][:, -2:]
+    usual = np.sum(roots**4) / np.sum(roots**2)
+    passed = (leading @ leading.T) / roots[:, None] * roots * (usual / roots**2) ** 0.2
+    np.fill_diagonal(passed, 0.0)
+    ridge = fit(matrix, Ridge(7.0, 0.4))
+    blend = fit_again(replace(ridge, ridge=Ridge(7.0, 0.4, low_pass=0.25)), matrix, None)
+    np.testing.assert_allclose(blend.weights, 0.75 * ridge.weights + 0.25 * passed, atol=2e-3)
+    assert np.abs(passed - ridge.weights).max() > 0.1
+    assert blend.ridge.low_pass == 0.25
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from scipy.linalg.lapack import spotrf, spotri
 
 from deepmf.linalg.positive import solve_positive
 from deepmf.linalg.ridge import run_batches
+from deepmf.linalg.svd import LowRank, Products, compute_truncated_svd
 from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, LatentArray, fetch
 from deepmf.matrix.axis_entries import AxisEntries, find_spans
 from deepmf.matrix.extras import Extras
@@ -86,6 +87,9 @@ _READ_AT_A_TIME = 1 << 19
 # How many times as long the product of an entry takes as finding a cell.
 _PRODUCT_COST = 4
 
+# Leading directions that a filter passes, at most.
+_MOST_DIRECTIONS = 100
+
 # Those that are tried on held-out entries, by kind, the usual one first: the best penalty grows
 # with the number of entries of a column.
 RIDGES = {
@@ -131,18 +135,20 @@ class Gram(NamedTuple):
         count_weight: float = 0.0,
         gpu: torch.device | None = None,
         *,
+        power: float = ROW_POWER,
         columns: IndexArray | None = None,
         most_near: int | None = None,
         most_dense: int | None = None,
     ) -> Gram:
         """Return the Gram matrix of a matrix, for a kind of model: "full" or "nearest".
 
+        power: of the number of entries of a row, by which long rows count less.
         columns: those that it is of; default: all.
         most_near: the number of nearest columns; default: as many as take seconds.
         most_dense: the most columns of which all cells are kept; default: as many as suit the
             device.
         """
-        weighted = _weigh_entries(train, ROW_POWER / 2, count_weight)
+        weighted = _weigh_entries(train, power / 2, count_weight)
         if columns is not None:
             weighted = weighted[:, columns]
         n_columns = weighted.shape[1]
@@ -198,6 +204,27 @@ class Gram(NamedTuple):
             ColumnRidge(weights, self.sizes, ridge, make_empty(n_columns), self.count_weight)
             for weights, ridge in zip(models_weights, ridges, strict=True)
         ]
+
+    def pass_low(self) -> LatentArray:
+        """Return the weights of an ideal low-pass filter: what the leading directions of rows pass.
+
+        With V the leading eigenvectors of the cosines of columns and D the diagonal of G, they are
+        D^-1/2 V V' D^1/2 (Shen et al., "How powerful is graph convolution for recommendation?",
+        2021), here times (d / D)^1/5, which lets popular columns count less; d is a usual size.
+        """
+        n_columns, roots = self.sizes.size, np.sqrt(np.maximum(self.sizes, TINY))
+        cosines = fetch(self.cells) / roots / roots[:, None]
+        n_directions = min(_MOST_DIRECTIONS, n_columns // 8 + 1)  # few of a narrow matrix
+        start = LowRank.zero(cosines.shape, rank=n_directions, seed=0).column_vectors
+        products = Products(cosines.__matmul__, cosines.__matmul__)
+        leading = compute_truncated_svd(products, start=start.astype(np.float32), steps=4)
+        directions = leading.column_vectors
+        usual = self.sizes @ self.sizes / max(self.sizes.sum(), TINY)
+        scales = roots * (usual / np.square(roots)) ** 0.2
+        passed = (directions / roots[:, None]) @ (directions.T * scales)
+        np.fill_diagonal(passed, 0.0)
+        weights: LatentArray = passed.astype(np.float32)
+        return weights
 
     def _regress_on_near(self, near: Near, ridges: Sequence[Ridge]) -> list[LatentArray]:
         """Return the weights (targets, K) of the nearest columns of some targets, for each

@@ -61,10 +61,12 @@ class Ridge(NamedTuple):
     """How strongly weights are shrunk.
 
     penalty: on the squares of all weights. noise: of the inputs, in shares of their squares.
+    low_pass: the share that a filter without penalty has in the weights (`Gram.pass_low`).
     """
 
     penalty: float
     noise: float
+    low_pass: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -75,6 +75,7 @@ class Presence(SteadyPart):
         return {
             "presence_penalty": self.model.ridge.penalty,
             "presence_noise": self.model.ridge.noise,
+            "low_pass": self.model.ridge.low_pass,
             "count_weight": self.model.count_weight,
             "popularity_share": self.popularity_share,
             "popularity_power": self.popularity_power,
@@ -177,6 +178,7 @@ _bounded = below(1e300)
 _PRESENCE = Form(
     Part("penalty", "number", (), not_negative, _bounded),
     Part("noise", "number", (), not_negative, _bounded),
+    Part("low_pass", "number", (), not_negative, below(1.0)),
     Part("count_weight", "number", (), not_negative, _bounded),
     Part("intercept", "number", (), _bounded),
     Part("score_power", "number", (), positive, _bounded),

@@ -21,7 +21,7 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import PLAIN_EXTRAS, Extras
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import score_lists
-from deepmf.recommend.column_gram import MOST_FULL, RIDGES, Gram
+from deepmf.recommend.column_gram import MOST_FULL, RIDGES, Gram, round_weights
 from deepmf.recommend.column_ridge import ColumnRidge, Ridge, read_rows, to_dense
 from deepmf.recommend.presence import Presence, make_positive, share_rows
 from deepmf.recommend.presence_odds import calibrate_odds
@@ -73,6 +73,7 @@ _POPULARITY_POWERS = (-0.4, -0.3, -0.2, -0.1, 0.0, 0.1)
 _LIKING_WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5)  # in powers of scores
 _USUAL_LIKING_WEIGHT = 0.75
 _COUNT_WEIGHTS = (0.0, 0.5, 2.0)  # of interactions
+_LOW_PASS_SHARES = (0.2, 0.0, 0.35)  # the usual one first
 
 # A share so large that scores are popularity alone, also in single precision.
 _ALL_POPULARITY = 1e9
@@ -130,7 +131,27 @@ def find_gpu(device: str) -> torch.device | None:
 
 def fit_again(model: ColumnRidge, train: ObservedMatrix, gpu: torch.device | None) -> ColumnRidge:
     """Return the model of another matrix with the same settings."""
-    return Gram.of(train, model.kind, model.count_weight, gpu).fit([model.ridge])[0]
+    (fitted,) = Gram.of(train, model.kind, model.count_weight, gpu).fit([model.ridge])
+    share = model.ridge.low_pass
+    return _add_filter(fitted, train, gpu, [share])[0] if share else fitted
+
+
+def _add_filter(
+    model: ColumnRidge,
+    train: ObservedMatrix,
+    gpu: torch.device | None,
+    shares: Sequence[float],
+    columns: IndexArray | None = None,
+) -> list[ColumnRidge]:
+    """Return models of some columns in whose weights a low-pass filter, to which all rows are as
+    important, has some shares."""
+    gram = Gram.of(train, "full", model.count_weight, gpu, power=1.0, columns=columns)
+    passed = gram.pass_low()
+    blends = ((1.0 - share) * model.weights + share * passed for share in shares)
+    return [
+        replace(model, weights=round_weights(blend), ridge=model.ridge._replace(low_pass=share))
+        for blend, share in zip(blends, shares, strict=True)
+    ]
 
 
 @dataclass(frozen=True)
@@ -311,7 +332,16 @@ class _Choice:
             for weight in _COUNT_WEIGHTS[1:]:
                 candidates += self._regress(kind, [best.model.ridge], weight)
             best = _choose(candidates, self._measure_scores)
+        if kind == "full":
+            blends = _add_filter(best.model, train, self._gpu, _LOW_PASS_SHARES, self._candidates)
+            best = _choose([*map(self._score, blends)], self._measure_scores)
         return self._combine(best)
+
+    def _score(self, model: ColumnRidge) -> _Scored:
+        """Return a model and its scores; popularity ranks the columns of rows without entries."""
+        scores = score_columns(model, self._visible, self._candidates)
+        scores[np.diff(self._visible.starts) == 0] = self._popularity
+        return _Scored(model, scores)
 
     def _regress(self, kind: str, ridges: Sequence[Ridge], count_weight: float) -> list[_Scored]:
         """Return models of the candidates, of all candidates or of nearest columns, and their
@@ -321,13 +351,7 @@ class _Choice:
             models = Gram.of(train, kind, count_weight, gpu, columns=candidates).fit(ridges)
         else:
             models = Gram.of(train, kind, count_weight, gpu).fit(ridges, candidates)
-        are_empty = np.diff(self._visible.starts) == 0
-        scored = [
-            _Scored(model, score_columns(model, self._visible, candidates)) for model in models
-        ]
-        for _, scores in scored:
-            scores[are_empty] = self._popularity
-        return scored
+        return [self._score(model) for model in models]
 
     def _measure_scores(self, scored: _Scored) -> FloatArray:
         presence = Presence(scored.model, liking_weight=_USUAL_LIKING_WEIGHT)
