@@ -149,6 +149,18 @@ def test_the_readme_is_short_and_its_links_lead_somewhere() -> None:
     assert [link for link in links if not (ROOT / link).exists()] == []
 
 
+def test_a_mark_on_all_rows_of_ours_becomes_one_sentence() -> None:
+    head = "| method | RMSE |\n| --- | --- |\n"
+    rows = "| deepmf, ALS † | .8 |\n| Surprise | .9 |\n"
+    note = f"\nMeasured with commit abc. {result_tables.OLDER}\n"
+    gathered = result_tables.gather_marks(head + rows + note)
+    assert "†" not in gathered
+    assert gathered.count(result_tables.ALL_OLDER) == 1
+    mixed = head + rows + "| deepmf, Means | .9 |\n" + note
+    assert result_tables.gather_marks(mixed) == mixed
+    assert result_tables.strip_marks(gathered) == result_tables.strip_marks(head + rows + note)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("page", result_tables.PAGES, ids=lambda page: page.name)
 def test_pages_show_the_committed_results(page: Path) -> None:

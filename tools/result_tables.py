@@ -14,6 +14,7 @@ import json
 import re
 import statistics
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ BLOCK = re.compile(r"(<!-- (table|benchmark|peers) ([\w/-]+) -->\n).*?(<!-- end 
 NOTHING_YET = "There are no results yet.\n"
 VALUE = re.compile(r"(<!-- value ([^>]*?) -->)[^<]*(<!-- end -->)")
 OLDER = "† Measured before a later change of the code."
+ALL_OLDER = "Later commits changed code of all these methods."
 IMPUTER = "deepmf.sklearn.imputer"
 OURS = ("auto", "gaussian", "als", "dmf-o")  # models of the imputer among imputers
 GONE = {"neighbours"}  # models that the imputer had
@@ -133,7 +135,31 @@ def mark_rows(table: str, titles: Sequence[str]) -> str:
 def strip_marks(page: str) -> str:
     """Remove all daggers and their explanations, which depend on the git history of the
     checkout."""
-    return page.replace(f" {OLDER}", "").replace(" †", "")
+    return page.replace(f" {OLDER}", "").replace(f" {ALL_OLDER}", "").replace(" †", "")
+
+
+def gather_marks(shown: str) -> str:
+    """Say once what the daggers of a block say, where each row that can have one has it."""
+    lines = shown.splitlines()
+    rows = [
+        line
+        for line, after in pairwise([*lines, ""])
+        if line.startswith("| ") and not line.startswith("| ---") and not after.startswith("| ---")
+    ]
+    others = ("| deepmf", "| **auto", "| impute_many |")  # tables with rows of other libraries
+    if any(start in shown for start in others):
+        rows = [row for row in rows if is_ours(row)]
+    if not rows or any(" † |" not in row for row in rows):
+        return shown
+    return shown.replace(" †", "").replace(OLDER.removeprefix("†"), f" {ALL_OLDER}")
+
+
+def is_ours(row: str) -> bool:
+    """Return whether a row beside those of other libraries was made by a model of deepmf."""
+    title, method = (cell.strip(" *†") for cell in row.split("|")[1:3])
+    if method in ("IterativeImputer", "miceforest") or title.endswith(", by value"):
+        return False
+    return title.startswith("deepmf") or title in OURS or method == "impute_many"
 
 
 def footnote(records: Iterable[Record], *, older: bool = False) -> str:
@@ -613,7 +639,8 @@ def _peer_figure(task: str, peer: str, metric: str) -> float:
     if metric in run:
         return float(run[metric])
     scores = run["scores"]
-    return float(scores["ranking" if "ranking" in scores else "I"][metric])
+    group = next(name for name in ("ranking", "I", "cells") if name in scores)
+    return float(scores[group][metric])
 
 
 def _feature_figure(data: str, model: str, part: str, at: str = "") -> float:
@@ -741,7 +768,9 @@ def feature_picture() -> str:
 def render_page(page: str) -> str:
     """Return the text of a page with every block and figure up to date."""
     page = VALUE.sub(lambda found: found[1] + value(found[2]) + found[3], page)
-    return BLOCK.sub(lambda found: found[1] + block(found[2], found[3]) + found[4], page)
+    return BLOCK.sub(
+        lambda found: found[1] + gather_marks(block(found[2], found[3])) + found[4], page
+    )
 
 
 # Whether the code of a method has changed since a result was measured
