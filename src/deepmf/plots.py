@@ -37,6 +37,7 @@ __all__ = [
     "add_title",
     "make_axes",
     "plot_bars",
+    "plot_block",
     "plot_boundaries",
     "plot_calibration",
     "plot_cold_start",
@@ -483,6 +484,30 @@ def _fill_cells(ax: Axes, cells: npt.NDArray[np.bool_], colour: Any, *, side: fl
         ax.add_patch(
             PathPatch(Outline.make_compound_path(*outlines), facecolor=colour, edgecolor="none")
         )
+
+
+@_apply_style
+def plot_block(
+    values: npt.NDArray[np.floating],
+    is_observed: npt.NDArray[np.bool_],
+    ax: Axes | None = None,
+    *,
+    x_label: str = "columns",
+    y_label: str = "rows",
+) -> Axes:
+    """Draw values (rows, columns) as a heat map, in which large values have deep colours, and
+    those that are not observed another colour."""
+    n_rows, n_columns = values.shape
+    axes = ax or make_axes(height=80.0 + 11.0 * n_rows)[0]
+    low, high = float(values.min()), float(values.max())
+    shades = 1 + np.rint((values - low) / ((high - low) or 1.0) * (_SHADES - 1)).astype(int)
+    for shade in np.unique(shades).tolist():
+        for colour, are_drawn in ((_ONE, is_observed), (_OTHER, ~is_observed)):
+            _fill_cells(axes, (shades == shade) & are_drawn, (colour, shade / _SHADES), side=0.92)
+    axes.set(xlim=(-0.5, n_columns - 0.5), ylim=(n_rows - 0.5, -0.5), xticks=[], yticks=[])
+    axes.grid(visible=False)
+    _label(axes, x_label, y_label)
+    return axes
 
 
 def plot_imputed(

@@ -21,6 +21,7 @@ from deepmf.models.als import ALS
 from deepmf.models.base import Model
 from deepmf.models.bayesian import BayesianMF
 from deepmf.models.means import Means
+from deepmf.models.neighbours import Neighbours, find_block
 from deepmf.models.positions.curves import find_curves
 from deepmf.report.content import LeftOut, Section, Table
 from deepmf.report.findings import Findings, find
@@ -317,3 +318,25 @@ def test_members_and_the_curves_of_smooth_factors_are_shown() -> None:
     explained = waves - waves.mean(axis=0)
     fit = np.linalg.lstsq(explained, curves.curves[0], rcond=None)[0]
     assert np.std(explained @ fit - curves.curves[0]) < 0.1 * np.std(curves.curves[0])
+
+
+@pytest.mark.slow
+def test_columns_that_predict_each_other_are_shown_with_what_is_missing() -> None:
+    random = np.random.default_rng(0)
+    causes = random.integers(3, size=(150, 25))
+    table = np.repeat(causes, 6, axis=1).astype(float)
+    is_known = random.random(table.shape) < 0.85
+    matrix = ObservedMatrix.from_entries(*np.nonzero(is_known), table[is_known])
+    split = split_entries(matrix, train=0.9, validation=0.0, test=0.1, seed=0)
+    model = BayesianMF(effort="quick", seed=0, device="cpu", presence=None).fit(split.train)
+    member = model.predictor_.members["neighbours"].fitted
+    assert isinstance(member, Neighbours)
+    block = find_block(member, model.entries_, n_rows=12)
+    assert len(np.unique(block.columns)) == block.columns.size
+    assert np.all(np.isnan(block.values).any(axis=1))
+    section = make_settings_section(find(model, split.test))
+    assert isinstance(section, Section)
+    (figure,) = section.figures
+    assert "nearest" in figure.title and "orange" in figure.description
+    n_patches = sum(len(patch.get_path().vertices) for patch in figure.plot.patches)
+    assert n_patches == 5 * 30 * block.columns.size

@@ -310,6 +310,32 @@ _NEIGHBOURS = Form(
 )
 
 
+class Block(NamedTuple):
+    """The column that most others are predicted by with those nearest to it, and some rows.
+
+    rows, columns: positions. values: entries (rows, columns), NaN where there is none.
+    """
+
+    rows: IndexArray
+    columns: IndexArray
+    values: FloatArray
+
+
+def find_block(neighbours: Neighbours, entries: EntryStore, *, n_rows: int) -> Block:
+    """Return a block with the rows that lack the fewest of its entries, but some; rows that are
+    alike lie together."""
+    centre = int(np.bincount(neighbours.near.ravel()).argmax())
+    columns = np.append(centre, neighbours.near[centre]).astype(np.int64)
+    read = entries.all_entries("column", columns)
+    table = np.full((len(entries.rows), columns.size), np.nan)
+    table[read.others, read.group_of] = read.values
+    n_missing = np.isnan(table).sum(axis=1)
+    rows = np.lexsort([n_missing, n_missing == 0])[:n_rows]
+    deviations = np.nan_to_num(table[rows] - np.nanmean(table, axis=0))
+    rows = rows[np.argsort(np.linalg.svd(deviations)[0][:, 0])]
+    return Block(rows, columns, table[rows])
+
+
 def find_forgotten(entries: EntryStore) -> IndexArray:
     """Return the trained columns that had entries and have none left."""
     counts = entries.column_counts[: entries.train.shape[1]]

@@ -28,10 +28,12 @@ from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.names import format_label
 from deepmf.models.base import Model
+from deepmf.models.neighbours import Neighbours, find_block
 from deepmf.models.positions.curves import find_curves
 from deepmf.plots import (
     MOST_WRITTEN,
     plot_bars,
+    plot_block,
     plot_calibration,
     plot_cold_start,
     plot_confusion,
@@ -56,6 +58,7 @@ ENOUGH = 20
 
 _LEAST_POINTS = 2  # of a curve
 
+_ROWS_OF_BLOCK = 30  # of a heat map
 _BINS = 20  # of values on a scale without levels
 _LISTED = 10  # columns from either end
 _BARS = f"Error bars are standard errors; they need {ENOUGH} test entries."
@@ -732,6 +735,32 @@ def _plot_curves(model: Model) -> list[Figure]:
     return [Figure(title, plot, f"{title}, which all series are mixtures of")]
 
 
+def _plot_neighbours(model: Model) -> list[Figure]:
+    """Plot columns that predict each other, where values are predicted so."""
+    member = model.predictor_.members.get("neighbours")
+    if member is None or not isinstance(member.fitted, Neighbours):
+        return []
+    if member.fitted.predicts_residuals:
+        return []
+    entries = model.entries_
+    block = find_block(member.fitted, entries, n_rows=_ROWS_OF_BLOCK)
+    is_observed = ~np.isnan(block.values)
+    values = block.values.copy()
+    missing_rows, missing_columns = np.nonzero(~is_observed)
+    row_labels = entries.rows.take(block.rows[missing_rows])
+    column_labels = entries.columns.take(block.columns[missing_columns])
+    values[~is_observed] = model.predict(row_labels.array, column_labels.array)
+    name = format_label(entries.columns[int(block.columns[0])], model.column_names_)
+    title = f"Column {shorten(name)} and those nearest to it"
+    plot = plot_block(
+        values, is_observed, x_label="columns (orange: predicted)", y_label="rows that lack entries"
+    )
+    words = (
+        f"{title}: entries in blue, predictions of missing ones in orange; large values are deep"
+    )
+    return [Figure(title, plot, words)]
+
+
 def make_settings_section(found: Findings) -> Section:
     """Return the section on the settings of the model."""
     model = found.model
@@ -744,7 +773,7 @@ def make_settings_section(found: Findings) -> Section:
         title="Settings",
         how="These settings and the same entries give the same model again; settings marked as chosen were chosen at "
         f"fit. Written on {written} on {platform.machine()}.",
-        figures=_plot_curves(model),
+        figures=[*_plot_curves(model), *_plot_neighbours(model)],
         tables=[
             *_list_members(model),
             Table(
