@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
@@ -263,41 +263,31 @@ class PredictiveDistribution:
         ).clip(0.0, 1.0)
         return chances[pairs, above] + part * (chances[pairs, above + 1] - chances[pairs, above])
 
-    def interval(self, coverage: float | FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the ends of the smallest interval of values with at least some probability.
+    @property
+    def least_targets(self) -> FloatArray:
+        """The probability that an interval must exceed to hold each value, (pairs, values).
 
-        It grows from the likeliest value, each time to the likelier neighbour.
+        Intervals grow from the likeliest value, each time to the likelier neighbour.
         """
-        first, last = self.support.size * np.ones((2, len(self.exceedance)), dtype=np.int64)
-        for inside, lower, upper in self._grow():
-            is_first = (first == self.support.size) & (inside >= coverage)
-            first, last = np.where(is_first, lower, first), np.where(is_first, upper, last)
-        return self.support[first], self.support[last]
-
-    def _grow(self) -> Iterator[tuple[FloatArray, IndexArray, IndexArray]]:
-        """Yield the probabilities and the places of both ends of ever larger intervals of
-        values."""
         # nothing lies beyond the ends
         chances = np.pad(self.probabilities, ((0, 0), (1, 1)), constant_values=-1.0)
-        pairs = np.arange(len(chances))
+        pairs, targets = np.arange(len(chances)), np.zeros_like(chances)
         first = last = chances.argmax(axis=1)
         inside = chances[pairs, first]
         for _ in range(self.support.size - 1):
-            yield inside, first - 1, last - 1
             down = chances[pairs, first - 1] >= chances[pairs, last + 1]
             first, last = first - down, last + ~down
-            inside = inside + chances[pairs, np.where(down, first, last)]
-        yield np.full(inside.size, np.inf), first - 1, last - 1  # all values, in spite of rounding
+            neighbour = np.where(down, first, last)
+            targets[pairs, neighbour] = inside
+            inside = inside + chances[pairs, neighbour]
+        return targets[:, 1:-1]
 
-    def find_least_targets(self, values: FloatArray) -> FloatArray:
-        """Return the probability that an interval of levels must exceed to hold each value
-        (pairs,)."""
-        places = np.searchsorted(self.support, values)
-        outside = np.zeros(values.size)
-        for inside, first, last in self._grow():
-            is_outside = (places < first) | (last < places)
-            outside = np.where(is_outside, inside, outside)
-        return outside
+    def interval(self, coverage: float | FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the ends of the smallest interval of values with at least some probability."""
+        # the likeliest value, whose target is 0, is always inside
+        are_inside = self.least_targets < np.reshape(np.maximum(coverage, _LEAST_CHANCE), (-1, 1))
+        last = self.support.size - 1 - are_inside[:, ::-1].argmax(axis=1)
+        return self.support[are_inside.argmax(axis=1)], self.support[last]
 
     def measure_coverages(self, values: FloatArray, *, seed: int) -> FloatArray:
         """Return the stated coverages, (21,), of central intervals that hold the shares 0, .05, ...
@@ -327,8 +317,9 @@ class PredictiveDistribution:
         if not of_levels:
             return self.measure_coverages(values, seed=seed)
         as_stated = (np.arange(_HELD_COUNT) + 0.5) / _HELD_COUNT
-        least_targets = np.concatenate([self.find_least_targets(values), as_stated])
-        targets: FloatArray = np.quantile(least_targets, COVERAGES)
+        places = np.searchsorted(self.support, values)
+        of_values = self.least_targets[np.arange(values.size), places]
+        targets: FloatArray = np.quantile(np.concatenate([of_values, as_stated]), COVERAGES)
         return targets
 
     def with_coverages(
