@@ -1,5 +1,5 @@
 """Draw the pictures of the docs: the four areas, extension, levels and boundaries, OrdinalDMF,
-three orders of a list.
+three orders of a list, how true probabilities of few entries are.
 
 Each has a light ground of its own, so that it reads on light and on dark pages. Run by `make
 format`; a test checks that docs/pictures agrees.
@@ -14,6 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "pictures"
 QUANTIZERS = ROOT / "results" / "table2" / "results.jsonl"
+ARRIVALS = ROOT / "results" / "arrivals.jsonl"
 WIDTH = 720
 CELL = 26
 
@@ -333,6 +334,41 @@ def learned_boundaries() -> list[float]:
     return found
 
 
+# Forecasts that a point of the picture of reliability stands for, at least.
+FEWEST_FORECASTS = 100
+
+
+def reliability() -> Iterator[str]:
+    """Yield the share of levels that came true by their stated probability, for new rows with few
+    entries."""
+    records = [json.loads(record) for record in ARRIVALS.read_text(encoding="utf-8").splitlines()]
+    colours = {"bayesian": INKS["III"], "dmf-o": INKS["I"]}
+    for place, n_known in enumerate((1, 3, 10)):
+        x, y, size = 60 + 216 * place, 52, 180
+        entries = "entry" if n_known == 1 else "entries"
+        yield text(x + size / 2, y - 16, f"{n_known} known {entries}", anchor="middle")
+        yield box(x, y, size, size)
+        yield line(x, y + size, x + size, y, colour=LINE)
+        yield text(x + size / 2, y + size + 20, "stated", colour=SOFT, size=13, anchor="middle")
+        for record in records:
+            if record["side"] == "rows" and record["known"] == n_known:
+                colour = colours[record["model"]]
+                for stated, came_true, count in record["reliability"]:
+                    if count >= FEWEST_FORECASTS:
+                        at = f'cx="{x + size * stated:.1f}" cy="{y + size * (1 - came_true):.1f}"'
+                        yield f'<circle {at} r="4.5" fill="{colour}" fill-opacity=".75"/>'
+        for share, anchor in ((0, "start"), (1, "end")):
+            at_x, shown = x + size * share, f"{share:.0%}"
+            yield text(at_x, y + size + 20, shown, colour=SOFT, size=12, anchor=anchor)
+    yield text(52, 62, "100%", colour=SOFT, size=12, anchor="end")
+    yield text(52, 142, "true", colour=SOFT, size=13, anchor="end")
+    for place, (name, colour) in enumerate(
+        (("BayesianMF", INKS["III"]), ("OrdinalDMF", INKS["I"]))
+    ):
+        yield f'<circle cx="{68 + 130 * place}" cy="278" r="4.5" fill="{colour}"/>'
+        yield text(80 + 130 * place, 283, name, colour=SOFT, size=13)
+
+
 def picture(parts: Iterator[str], *, height: int, title: str) -> str:
     """Return a whole SVG file."""
     head = '<marker id="head" markerWidth="8" markerHeight="8" refX="6" refY="3" orient="auto">'
@@ -361,6 +397,9 @@ def pictures() -> dict[Path, str]:
             levels(), height=216, title="Levels, and the boundaries between them"
         ),
         FOLDER / "orders.svg": picture(orders(), height=276, title="Three orders of four films"),
+        FOLDER / "reliability.svg": picture(
+            reliability(), height=300, title="Stated probabilities of new rows, and what came true"
+        ),
     }
 
 
