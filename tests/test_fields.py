@@ -20,7 +20,7 @@ from deepmf.serve.service import Service
 
 pytestmark = pytest.mark.slow
 
-AT = np.arange(60)
+AT = np.arange(180)
 SERIES = [f"sensor {number}" for number in range(16)]
 HOURS = [f"hour {hour}" for hour in AT]
 
@@ -29,14 +29,14 @@ HOURS = [f"hour {hour}" for hour in AT]
 def waves() -> npt.NDArray[np.float64]:
     dice = np.random.default_rng(0)
     waves = np.sin(AT / np.array([[4.0], [9.0]]) + dice.uniform(0, 6, (2, 1)))
-    return dice.normal(size=(16, 2)) @ waves + 0.2 * dice.normal(size=(16, 60))
+    return dice.normal(size=(16, 2)) @ waves + 0.2 * dice.normal(size=(16, 180))
 
 
 @pytest.fixture(scope="module")
 def path(waves: npt.NDArray[np.float64], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model that the command line fitted to every second reading."""
     folder = tmp_path_factory.mktemp("sensors")
-    is_known = np.random.default_rng(1).random(waves.shape) < 0.5
+    is_known = np.random.default_rng(1).random(waves.shape) < 0.3
     rows, columns = np.nonzero(is_known)
     readings = ObservedMatrix.from_entries(
         np.array(SERIES)[rows], np.array(HOURS)[columns], waves[is_known]
