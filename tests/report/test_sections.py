@@ -313,7 +313,7 @@ def test_members_and_the_curves_of_smooth_factors_are_shown() -> None:
     member = model.predictor_.members["positions"].fitted
     assert isinstance(member, Factors)
     curves = find_curves(member, model.entries_)
-    at = np.sort(model.entries_.columns.array).astype(float)  # those with entries
+    at = np.sort(split.train.columns.array).astype(float)  # those with entries
     np.testing.assert_allclose(curves.positions, at, atol=1e-4)
     waves = np.stack([np.sin(at / 7.0), np.cos(at / 17.0)], axis=1)
     explained = waves - waves.mean(axis=0)
