@@ -197,19 +197,6 @@ def test_queries_and_writes_reach_the_service(client: Client) -> None:
     assert "deepmf_" in client.get_metrics()
 
 
-def test_hidden_and_dismissed_columns_are_not_recommended(client: Client) -> None:
-    first, second, third = (one.column for one in client.recommend("ann", n=3).best)
-    past = datetime(2001, 1, 1, tzinfo=UTC)
-    client.put_column_state(first, until=past)
-    client.patch_dismissed("ann", add=[second])
-    assert client.recommend("ann", n=1).best[0].column == third
-    state = client.get_column_state(first)
-    assert (state.visible, state.shown, state.until) == (True, False, past)
-    assert client.get_dismissed("ann").columns == [second]
-    client.delete_column_state(first)
-    assert client.patch_dismissed("ann", remove=[second]).n_forgotten == 1
-
-
 def test_ids_of_any_characters_travel_in_paths(client: Client) -> None:
     for name in ("a/b", "50%2F?x=1#y", "Ærø 🜨", "a+b c"):
         client.put_row_entries(name, {"Alien": 4})

@@ -2,8 +2,6 @@
 wrong."""
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -190,38 +188,6 @@ def test_a_loss_that_diverges_later_keeps_the_last_good_weights(
     assert code == 2 and re.search(f"number; .*{output}\n", err)
     assert out.startswith("fitting DMF to ") and out.count("\n") == 1
     assert len(load(output).history_) == 2
-
-
-@pytest.fixture
-def interrupt(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """Press Ctrl-C at the end of the 31st epoch; undo() lets training run on."""
-
-    @contextmanager
-    def show_epochs(*_: object) -> Iterator[list[Any]]:
-        def stop(record: Any, _: Any) -> None:
-            if record.epoch == 30:
-                raise KeyboardInterrupt
-
-        yield [stop]
-
-    monkeypatch.setattr("deepmf.training.progress.show_epochs", show_epochs)
-    return monkeypatch
-
-
-@pytest.mark.slow
-def test_resume_continues_to_the_same_model(
-    run: Any, folder: Path, tmp_path: Path, tiny: list[str], interrupt: pytest.MonkeyPatch
-) -> None:
-    fit = ["fit", folder / "train.csv", *tiny, "--set", "epochs=40"]
-    assert run(*fit, "-o", tmp_path / "m", "--resume").code == 130
-    assert (tmp_path / "m.checkpoint").exists()
-    interrupt.undo()
-    assert run(*fit, "-o", tmp_path / "whole").code == 0
-    assert (tmp_path / "m.checkpoint").exists()  # a checkpoint that nobody asked for is not touched
-    assert run(*fit, "-o", tmp_path / "m", "--resume").code == 0
-    assert not (tmp_path / "m.checkpoint").exists()
-    assert len(load(tmp_path / "m").history_) == 40
-    assert np.array_equal(load(tmp_path / "m").complete(), load(tmp_path / "whole").complete())
 
 
 def test_the_checkpoint_goes_only_when_the_model_is_there(

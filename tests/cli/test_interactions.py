@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import Run
 
-from deepmf.data import read_matrix
-
 
 @pytest.fixture
 def clicks(tmp_path: Path) -> Path:
@@ -37,31 +35,6 @@ def plays(tmp_path: Path) -> Path:
         "timestamp,user_id,item_id,plays\n" + "\n".join(lines) + "\n"
     )
     return tmp_path / "plays.csv"
-
-
-def test_two_fields_are_read_as_interactions_and_told_in_a_line(run: Run, clicks: Path) -> None:
-    found = run("inspect", clicks, "--json")
-    assert found.code == 0
-    assert json.loads(found.out)["scale"] == {"interactions": True}
-    (line,) = found.err.splitlines()
-    assert "interactions" in line
-    assert "'user' is taken as the row" in line
-    assert "warning" not in line
-
-
-def test_a_store_and_a_split_of_interactions(
-    run: Run, clicks: Path, plays: Path, tmp_path: Path
-) -> None:
-    assert run("pack", clicks, "-o", tmp_path / "c.store").code == 0
-    assert "interactions" in run("inspect", tmp_path / "c.store").out
-    assert read_matrix(tmp_path / "c.store") == read_matrix(clicks)
-    found = run("split", plays, "--count", "plays", "-o", tmp_path / "parts")
-    assert found.code == 0
-    # the file has a column of that name
-    assert "as the time" in found.err and found.err.count("\n") == 1
-    assert "--count plays" in found.out
-    train = read_matrix(tmp_path / "parts" / "train.csv", count="plays")
-    assert train.n_entries == round(0.75 * read_matrix(plays, count="plays").n_entries)
 
 
 @pytest.mark.parametrize("model", ["als", "dmf-o"])

@@ -16,7 +16,6 @@ from deepmf.data import AreaSplit
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS
 from deepmf.models.loading import load
-from deepmf.models.means import Means
 
 
 def test_the_best_columns(run: Any, folder: Path, split: AreaSplit) -> None:
@@ -130,20 +129,6 @@ def test_a_history_from_standard_input(
                 "2": "given twice",
             }
             assert said["N" if content[0] == "N" else content[-2]] in err
-
-
-def test_ids_and_names_of_files_steer_no_terminal(run: Any, tmp_path: Path) -> None:
-    ids = ["a\x1b[2J", "b\u202e", "c"]
-    model = tmp_path / "m\x1b]0;x\x07"
-    Means().fit(ObservedMatrix.from_entries(ids, ids, [1, 2, 3])).save(model)
-    for arguments in (
-        ["recommend", model, "--row", "c"],
-        ["inspect", model],
-        ["inspect", f"{model}\u202e"],
-    ):
-        _, out, err = run(*arguments)
-        assert all(line.isprintable() for line in (out + err).split("\n")), arguments
-        assert "\\x1b" in out + err
 
 
 @pytest.mark.parametrize(

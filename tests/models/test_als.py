@@ -197,25 +197,6 @@ class TestALS(FullContract):
         model = ALS(latent_size=2, penalty=1e-6, effect_penalty=1e-5, epochs=100).fit(matrix)
         np.testing.assert_allclose(model.complete(), whole, atol=1e-3)
 
-    def test_a_copy_has_the_factors_of_its_original(self) -> None:
-        model = ALS(**SETTINGS.to_dict() | {"penalty": 0.1, "epochs": 250}).fit(MATRIX)
-        rows, columns, values = MATRIX.entries()
-        mine, yours = rows == 3, columns == 5
-        more = model.extend(
-            ObservedMatrix.from_entries(rows[mine] + 100, columns[mine], values[mine], MATRIX.scale)
-        )
-        more = more.extend(
-            ObservedMatrix.from_entries(
-                rows[yours], columns[yours] + 100, values[yours], MATRIX.scale
-            )
-        )
-        np.testing.assert_allclose(
-            more.predictor_.rows.whole()[60], model.predictor_.rows.whole()[3], atol=1e-4
-        )
-        np.testing.assert_allclose(
-            more.predictor_.columns.whole()[50], model.predictor_.columns.whole()[5], atol=1e-4
-        )
-
     def test_a_known_row_with_new_entries_is_solved_for_with_all_of_them(self) -> None:
         model = ALS(**SETTINGS.to_dict()).fit(MATRIX)
         new = ObservedMatrix.from_entries([8, 8], [1, 2], [2, 5], MATRIX.scale)
@@ -354,36 +335,6 @@ class TestALS(FullContract):
     def test_too_few_real_values_to_choose_by_take_the_usual_penalty(self) -> None:
         few = ObservedMatrix.from_array(np.random.default_rng(0).normal(size=(10, 12)))
         assert ALS().fit(few).settings.penalty == ALSSettings().penalty
-
-    @pytest.mark.slow
-    def test_latents_help(self) -> None:
-        split = split_entries(
-            generate(100, 80, density=0.5, seed=0).matrix, train=0.8, validation=0.1, test=0.1
-        )
-        rows, columns, values = split.test.entries()
-        alone = ALS(penalty=1e3).fit(split.train, split.validation)
-        model = ALS().fit(split.train, split.validation)
-        assert rmse_error(model.predict(rows, columns), values) < rmse_error(
-            alone.predict(rows, columns), values
-        )
-
-    @pytest.mark.slow
-    def test_sweeps_that_only_overfit_are_not_made(self) -> None:
-        split = split_entries(
-            generate(100, 80, density=0.3, seed=0).matrix, train=0.8, validation=0.2, test=0
-        )
-        model, patient = (
-            ALS(penalty=0.05, **given).fit(split.train, split.validation)
-            for given in ({}, {"patience": None})
-        )
-        best = patient.history_.best_epoch
-        assert best is not None and (len(patient.history_), patient.history_.stopped) == (
-            15,
-            "epochs",
-        )
-        assert (len(model.history_), model.history_.stopped) == (best + 7, "patience")
-        assert np.array_equal(model.complete(), patient.complete())
-        assert len(ALS(epochs=5).fit(split.train).history_) == 5  # nothing tells when to stop
 
     def test_what_is_alike_is_told_by_latents_alone(self) -> None:
         whole = low_rank()

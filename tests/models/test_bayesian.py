@@ -431,13 +431,6 @@ def test_chances_of_liking_are_those_of_the_distribution(ratings: Any, model: Ba
         np.testing.assert_allclose(found, np.log(chances).reshape(2, 3), atol=1e-9)
 
 
-def test_columns_are_recommended_by_relevance(model: BayesianMF) -> None:
-    ranking = model.recommend(model.row_labels_[0], 5, rank_by="relevance")
-    assert ranking.presence is not None and ranking.liked is not None
-    relevance = ranking.presence * ranking.liked ** model.chosen_on_entries_["liking_weight"]
-    assert np.all(np.diff(relevance) <= 1e-3)  # columns are ranked without their own spread
-
-
 @pytest.mark.slow
 def test_the_latents_of_many_samples_are_narrow_and_are_stored(
     ratings: Any, tmp_path: Path

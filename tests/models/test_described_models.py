@@ -106,17 +106,6 @@ def latent(model: Model, axis: str, label: str) -> npt.NDArray[Any]:
     return latents.whole()[labels.positions([label])]
 
 
-def validation() -> ObservedMatrix:
-    """Some values that the matrix does not have."""
-    rows, columns = (places[:40] for places in np.nonzero(np.isnan(matrix().to_array())))
-    return ObservedMatrix.from_entries(
-        [ROWS[at] for at in rows],
-        [COLUMNS[at] for at in columns],
-        TRUTH[rows, columns],
-        matrix().scale,
-    )
-
-
 def one(label: str, values: dict[str, Any]) -> Features:
     return Features.from_columns([label], {name: [value] for name, value in values.items()})
 
@@ -222,21 +211,6 @@ def test_a_column_of_an_extension_is_the_column_that_is_folded_in(name: str) -> 
 
 
 @every_taker
-@pytest.mark.slow
-def test_rows_with_features_alone_come_as_well_later(name: str) -> None:
-    model, columns = fitted(name), COLUMNS[:N_COLUMNS]
-    again = model.extend(
-        row_features=Features.from_columns(
-            ["later", "new"],
-            {key: [row_values(45)[key], row_values(3)[key]] for key in ("group", "age")},
-        )
-    )
-    np.testing.assert_allclose(
-        scores(again, ["later"], columns), scores(model, ["row 45"], columns), atol=1e-5
-    )
-
-
-@every_taker
 @pytest.mark.parametrize("axis", ["row", "column"])
 def test_new_features_take_the_place_of_the_old(name: str, axis: str) -> None:
     model = fitted(name)
@@ -311,16 +285,6 @@ def test_features_alone_are_forgotten(name: str) -> None:
         trained.forget(row_features=["row 3"])
     same = model.forget(row_features=["row 39", "nobody"], missing="ignore")
     np.testing.assert_array_equal(scores(same), scores(model))
-
-
-@every_taker
-def test_a_forgotten_row_is_one_that_never_had_features(name: str) -> None:
-    model, columns = fitted(name), COLUMNS[:N_COLUMNS]
-    gone = model.forget(rows=["row 3"]).extend(
-        ObservedMatrix.from_entries(["row 3"] * 3, *HISTORY, model.scale_)
-    )
-    expected = gone.fold_in(*HISTORY).predict(columns)
-    np.testing.assert_allclose(gone.predict(["row 3"] * len(columns), columns), expected, atol=1e-5)
 
 
 @pytest.mark.slow

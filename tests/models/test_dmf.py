@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -13,20 +12,12 @@ from hypothesis import given, strategies as st
 from tests.models.contract import FullContract
 from torch import Tensor
 
-from deepmf.data import split_entries
 from deepmf.datasets import checkerboard
-from deepmf.errors import (
-    BadEntries,
-    BadSetting,
-    DeviceUnavailable,
-    TrainingDiverged,
-    TrainingInterrupted,
-)
+from deepmf.errors import BadEntries, BadSetting
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.library import normalise
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
-from deepmf.metrics import rmse_error
 from deepmf.models.dmf import DMF, DMFSettings
 from deepmf.models.dmf_network import DMFNetwork, DMFObjective
 from deepmf.models.dmfd import DMFD
@@ -35,7 +26,6 @@ from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.nn.branch import Branch, compute_inner_products
 from deepmf.testing import additive
 from deepmf.training.blocks import Block, MatrixBlocks
-from deepmf.training.history import EpochRecord, History
 from deepmf.training.trainer import Trainer
 
 QUICK: dict[str, Any] = {
@@ -85,82 +75,6 @@ class TestDMF(FullContract):
         with torch.no_grad():
             expected = torch.nn.functional.normalize(model.network_.rows(raw), dim=1)
         np.testing.assert_allclose(model.predictor_.rows.whole(), expected.numpy(), atol=1e-5)
-
-    @pytest.mark.slow
-    def test_best_epoch_is_kept(self) -> None:
-        split = split_entries(additive(), train=0.6, validation=0.4, test=0, seed=0)
-        model = DMF(**QUICK | {"validate_every": 1, "epochs": 40}).fit(
-            split.train, split.validation
-        )
-        rows, columns, values = split.validation.entries()
-        assert rmse_error(model.predict(rows, columns), values) == pytest.approx(
-            model.history_.best_error, rel=1e-5
-        )
-        errors = [record.validation_error for record in model.history_.records]
-        assert model.history_.best_error == min(errors)  # type: ignore[type-var]
-
-    @pytest.mark.slow
-    def test_similar_columns(self) -> None:
-        board = checkerboard(24, 20, observed=0.8, seed=0)
-        model = DMF(**QUICK).fit(board.matrix)
-        labels, values = model.similar_columns(4, n=3)
-        assert all(label % 2 == 0 for label in labels) and 4 not in labels
-        assert np.all(np.diff(values) <= 0) and np.all(values > 0.5)
-        assert all(label % 2 == 1 for label in model.similar_rows(5, n=3).labels)
-        assert model.similar_rows(5, n=100).labels.size == 23
-
-    def test_ctrl_c_leaves_a_usable_model(self) -> None:
-        def interrupt(record: EpochRecord, _: History) -> None:
-            if record.epoch == 10:
-                raise KeyboardInterrupt
-
-        model = DMF(**QUICK)
-        with pytest.warns(TrainingInterrupted, match="epoch 11"):
-            model.fit(additive(), callbacks=[interrupt])
-        assert model.history_.stopped == "interrupted"
-        assert np.all(np.isfinite(model.complete()))
-
-    def test_divergence_keeps_the_last_good_weights(self) -> None:
-        def spoil(record: EpochRecord, _: History) -> None:
-            if record.epoch == 12:
-                model._spoil = True  # type: ignore[attr-defined]
-
-        class Spoiled(DMF):
-            _spoil = False
-
-            def _make_task(self, *arguments: Any) -> Any:
-                task = super()._make_task(*arguments)
-                objective: Any = task.objective
-                plain = objective.error
-                objective.error = lambda *block: (
-                    plain(*block) * (float("nan") if self._spoil else 1.0)
-                )
-                return task
-
-        model = Spoiled(**QUICK)
-        with pytest.raises(TrainingDiverged, match="epoch 13"):
-            model.fit(additive(), callbacks=[spoil])
-        assert np.all(np.isfinite(model.complete()))
-        hopeless = Spoiled(**QUICK)
-        hopeless._spoil = True
-        with pytest.raises(TrainingDiverged, match="epoch 0"):
-            hopeless.fit(additive())
-
-    @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-    def test_a_gpu_that_is_not_there(self) -> None:
-        with pytest.raises(DeviceUnavailable, match="GPU"):
-            DMF(**QUICK | {"device": "cuda"}).fit(additive())
-
-    @pytest.mark.slow
-    def test_a_million_pairs_and_many_columns(self) -> None:
-        matrix = ObservedMatrix.from_entries(
-            [0, 0, 1, 1, 2], [5, 7, 5, 999_999, 7], [1, 2, 3, 4, 5], column_labels=range(1_000_000)
-        )
-        model = DMF(**QUICK | {"hidden_sizes": (4,), "latent_size": 4, "epochs": 2}).fit(matrix)
-        start = time.process_time()
-        assert model.predict(np.arange(1_000_000) % 3, np.arange(1_000_000)).shape == (1_000_000,)
-        assert model.recommend(1, n=3).labels.size == 3
-        assert time.process_time() - start < 30
 
 
 SMALL: dict[str, Any] = {"hidden_sizes": (6,), "latent_size": 4, "epochs": 2, "device": "cpu"}

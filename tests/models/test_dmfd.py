@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -174,23 +173,6 @@ def test_ends_go_to_the_end_levels(levels: list[float]) -> None:
 
 
 @every_scale
-def test_an_inner_level_is_its_own_and_opens_its_interval(levels: list[float]) -> None:
-    quantizer = moved(levels)
-    inner = torch.tensor(levels[1:-1], dtype=torch.float64)
-    assert quantizer.quantize(inner).tolist() == levels[1:-1]
-    boundaries, steps = quantizer.boundaries.detach(), quantizer.steps
-    torch.testing.assert_close(
-        quantizer.soften(inner, 0.7).detach(),
-        inner + steps[1:] * torch.sigmoid(0.7 * (inner - boundaries[1:])),
-    )
-    below = torch.nextafter(inner, inner - 1)
-    torch.testing.assert_close(
-        quantizer.soften(below, 0.7).detach(),
-        quantizer.levels[:-2] + steps[:-1] * torch.sigmoid(0.7 * (below - boundaries[:-1])),
-    )
-
-
-@every_scale
 def test_a_boundary_belongs_to_the_level_above(levels: list[float]) -> None:
     quantizer = moved(levels).float()
     at = quantizer.boundaries.detach()
@@ -236,47 +218,6 @@ def test_gradients_against_finite_differences(levels: list[float]) -> None:
     assert torch.autograd.gradcheck(
         lambda b: quantizer.compute_penalty(), (quantizer.free_boundaries,)
     )
-
-
-def test_the_gradient_of_the_boundaries_is_the_papers() -> None:
-    quantizer = moved([1, 2, 4])
-    boundaries = quantizer.boundaries.detach().numpy()
-    scores, sharpness = np.array([[1.2, 3.9], [2.5, 1.9]]), 2.0
-    quantizer.soften(torch.from_numpy(scores), sharpness).sum().backward()
-    slope = [
-        step * sharpness / (4 * np.cosh(sharpness * (scores - b) / 2) ** 2)
-        for step, b in zip([1, 2], boundaries, strict=True)
-    ]
-    expected = [-slope[0][scores < 2].sum(), -slope[1][scores >= 2].sum()]
-    assert quantizer.free_boundaries.grad.tolist() == pytest.approx(expected, rel=1e-12)
-
-
-@every_scale
-def test_soft_becomes_hard_exponentially(levels: list[float]) -> None:
-    quantizer = moved(levels)
-    margin = 0.05
-    boundaries, steps = quantizer.boundaries.detach(), quantizer.steps
-    scores = torch.stack([boundaries - margin, boundaries + margin])
-    for sharpness in (50.0, 100.0, 200.0, 400.0):
-        error = (quantizer.soften(scores, sharpness) - quantizer.quantize(scores)).detach().abs()
-        # step / (1 + exp(sharpness margin)): below step exp(-sharpness margin), and close to it.
-        bound = steps * math.exp(-sharpness * margin)
-        assert bool((error <= bound * (1 + 1e-3) + 1e-14).all())
-        torch.testing.assert_close(error, bound.expand(2, -1), rtol=0.1, atol=1e-13)
-
-
-@every_scale
-@pytest.mark.parametrize("sharpness", [0.1, 5.0])
-def test_soft_never_falls_as_the_score_rises(levels: list[float], sharpness: float) -> None:
-    scores = scores_over(levels)
-    soft = moved(levels).soften(torch.from_numpy(scores), sharpness).detach()
-    rises = soft.diff().numpy()
-    assert np.all(rises >= 0) and np.all(rises[np.diff(scores) > 1e-9] > 0)
-    # It jumps at the inner levels and nowhere else.
-    smooth = np.diff(scores).max() * sharpness * np.diff(levels).max() / 4
-    jumps = set(scores[1:][rises > smooth * 1.001])
-    assert jumps <= set(levels[1:-1])
-    assert sharpness > 1 or jumps == set(levels[1:-1])
 
 
 @pytest.mark.slow
@@ -329,22 +270,6 @@ def test_looking_at_boundaries_does_not_spoil_a_waiting_backward_pass() -> None:
     assert quantizer.free_boundaries.grad.tolist() == [3.0, 5.0, 7.0, 9.0]
 
 
-@pytest.mark.slow
-def test_learns_known_boundaries() -> None:
-    truth = torch.tensor([1.62, 2.63, 3.44, 4.28])
-    scores = torch.linspace(1, 5, 4001)
-    wanted = 1.0 + (scores[:, None] >= truth).sum(1)
-    quantizer = Quantizer(STARS)
-    adam = torch.optim.Adam(quantizer.parameters(), lr=1e-2)
-    for step in range(300):
-        adam.zero_grad()
-        (
-            quantizer.soften(scores, find_sharpness(step, start=1.0)) - wanted
-        ).square().mean().sqrt().backward()
-        adam.step()
-    torch.testing.assert_close(quantizer.boundaries.detach(), truth, rtol=0, atol=5e-3)
-
-
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_scores_of_another_precision_are_read_in_that_of_the_levels(dtype: torch.dtype) -> None:
     quantizer = Quantizer(STARS)
@@ -353,19 +278,6 @@ def test_scores_of_another_precision_are_read_in_that_of_the_levels(dtype: torch
     assert soft.dtype == torch.float32
     assert torch.equal(soft, quantizer.soften(scores.float(), 3.0))
     assert quantizer.quantize(scores).tolist() == [1, 3, 3, 5]
-
-
-@pytest.mark.slow
-def test_a_million_scores_quickly_and_the_same_in_every_run() -> None:
-    scores = torch.rand(1_000_000, generator=torch.Generator().manual_seed(0)) * 4 + 1
-    gradients, start = set(), time.process_time()
-    for _ in range(3):
-        quantizer = Quantizer(STARS)
-        quantizer.soften(scores, 2.0).square().mean().backward()
-        gradients.add(tuple(quantizer.free_boundaries.grad.tolist()))
-        quantizer.quantize(scores)
-    assert time.process_time() - start < 5
-    assert len(gradients) == 1
 
 
 def test_sharpness_grows_from_small_to_very_large() -> None:

@@ -216,16 +216,6 @@ def test_they_are_forgotten_with_the_row(
     assert read(client, row) == {}
 
 
-def test_nothing_of_them_stays_in_the_file(
-    start_client: StartClient, featured: Model, tmp_path: Any
-) -> None:
-    client = start_client(featured, url=str(tmp_path / "own.sqlite"))
-    put(client, "rows/Wilma", group="a very private group")
-    client.forget("Wilma")
-    client.__exit__(None, None, None)
-    assert b"very private" not in (tmp_path / "own.sqlite").read_bytes()
-
-
 @pytest.mark.parametrize(
     ("body", "code", "message"),
     [

@@ -100,7 +100,7 @@ class Objective(DMFObjective):
             return loss + (0.0 * network.rows.first.weight.square().sum()).sqrt()
         return loss
 
-    def notes(self, network: DMFNetwork) -> dict[str, Any]:
+    def take_notes(self, network: DMFNetwork) -> dict[str, Any]:
         return {"steps": len(self.losses[-1])}
 
     def predictions(

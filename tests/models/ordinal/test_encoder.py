@@ -3,12 +3,10 @@ held-out ones."""
 
 from __future__ import annotations
 
-import pickle
 import warnings
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +14,7 @@ import torch
 
 from deepmf.data import Split, split_areas, split_entries
 from deepmf.datasets import generate
-from deepmf.errors import NotBetterThanMeans, TrainingInterrupted
+from deepmf.errors import NotBetterThanMeans
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
@@ -31,7 +29,6 @@ from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.models.ordinal.refinement import Refinement
 from deepmf.models.ordinal.trainer import OrdinalTrainer
 from deepmf.scoring.encoders import split_by_entries
-from deepmf.scoring.factors import Factors
 from deepmf.scoring.latents import Latents
 from deepmf.testing import additive
 from deepmf.training.history import EpochRecord, History
@@ -273,113 +270,6 @@ def test_steps_are_recorded_while_another_thread_allocates() -> None:
     assert "sampler" in model.chosen_["members"]
 
 
-@pytest.fixture(scope="module")
-def sampled() -> OrdinalDMF:
-    """One whose sampler has several samples of the posterior."""
-    model = OrdinalDMF(**WITH_LINEAR | {"linear_iterations": 20, "linear_samples": 10}).fit(LARGER)
-    assert model.chosen_on_entries_["linear_samples"] >= 4
-    return model
-
-
-@pytest.fixture(params=["alone", "validated", "sampled"])
-def with_linear(request: pytest.FixtureRequest) -> OrdinalDMF:
-    model: OrdinalDMF = request.getfixturevalue(request.param)
-    return model
-
-
-@pytest.mark.slow
-def test_trained_latents_are_what_the_encoder_makes_of_all_entries(with_linear: OrdinalDMF) -> None:
-    entries = with_linear.entries_
-    n_rows, n_columns = entries.train.shape
-    for member in with_linear.predictor_.members.values():
-        factors = member.fitted
-        assert isinstance(factors, Factors)
-        encode = factors.encoder.encode
-        rows = encode("row", entries.row_entries(np.arange(n_rows)), Latents(factors.columns.base))
-        by_column = entries.column_entries(np.arange(n_columns))
-        columns = encode("column", by_column, Latents(factors.rows.base))
-        np.testing.assert_allclose(rows, factors.rows.base, atol=1e-5)
-        np.testing.assert_allclose(columns, factors.columns.base, atol=1e-5)
-
-
-def test_copies_are_predicted_as_the_originals(with_linear: OrdinalDMF) -> None:
-    train, n_columns = with_linear.entries_.train, with_linear.entries_.train.shape[1]
-    rows, columns, values = train.entries()
-    row, column = train.row_labels[3], train.column_labels[5]
-    row_copy = with_linear.extend(
-        ObservedMatrix.from_entries(
-            ["new"] * sum(rows == row), columns[rows == row], values[rows == row], train.scale
-        )
-    )
-    found, expected = (
-        row_copy.predict([each] * n_columns, train.column_labels) for each in ("new", row)
-    )
-    np.testing.assert_allclose(found, expected, atol=1e-5)
-    mine = columns == column
-    column_copy = with_linear.extend(
-        ObservedMatrix.from_entries(rows[mine], ["new"] * sum(mine), values[mine], train.scale)
-    )
-    found, expected = (
-        column_copy.predict(train.row_labels, [each] * train.shape[0]) for each in ("new", column)
-    )
-    np.testing.assert_allclose(found, expected, atol=1e-5)
-
-
-@pytest.mark.slow
-def test_what_is_loaded_extends_folds_in_and_forgets_to_the_bit(
-    with_linear: OrdinalDMF, tmp_path: Path
-) -> None:
-    with_linear.save(tmp_path / "model")
-    columns, some = with_linear.column_labels_, with_linear.column_labels_[:6]
-    new = ObservedMatrix.from_entries(["new"] * 6, some, [5, 1, 4, 2, 5, 3], with_linear.scale_)
-    trained = tuple(part[:4] for part in with_linear.entries_.train.entries()[:2])
-    for again in (load(tmp_path / "model"), pickle.loads(pickle.dumps(with_linear))):  # noqa: S301
-        for change in (
-            lambda each: each,
-            lambda each: each.extend(new),
-            lambda each: each.forget(entries=trained),
-        ):
-            np.testing.assert_array_equal(change(again).complete(), change(with_linear).complete())
-        folded = [
-            each.fold_in(some, [5, 1, 4, 2, 5, 3]).predict(columns) for each in (again, with_linear)
-        ]
-        np.testing.assert_array_equal(*folded)
-        np.testing.assert_array_equal(
-            folded[0], with_linear.extend(new).predict(["new"] * columns.size, columns)
-        )
-
-
-def test_forgetting_what_was_added_is_as_if_it_had_never_come(with_linear: OrdinalDMF) -> None:
-    new = ObservedMatrix.from_entries(
-        ["new"] * 6, with_linear.column_labels_[:6], [5, 1, 4, 2, 5, 3], with_linear.scale_
-    )
-    np.testing.assert_array_equal(
-        with_linear.extend(new).forget(rows=["new"]).complete(), with_linear.complete()
-    )
-
-
-@pytest.mark.parametrize("axis", ["row", "column"])
-def test_an_explanation_is_the_difference_without_each_entry(
-    with_linear: OrdinalDMF, axis: Any
-) -> None:
-    train = with_linear.entries_.train
-    row, column = train.row_labels[3], train.column_labels[5]
-    told = with_linear.explain(row, column, n=4, axis=axis)
-    assert np.abs(told.effects).max() > 1e-3
-    for label, effect in zip(told.labels, told.effects, strict=True):
-        pair = (row, label) if axis == "row" else (label, column)
-        less = with_linear.forget(entries=([pair[0]], [pair[1]])).predictor_
-        # The other side stays as it is: an entry that is forgotten describes both.
-        whole = with_linear.predictor_
-        mixed = {}
-        for name, member in whole.members.items():
-            changed: Any = less.members[name].fitted
-            latents = {f"{axis}s": getattr(changed, f"{axis}s")}
-            mixed[name] = member._replace(fitted=replace(cast(Any, member.fitted), **latents))
-        expected = replace(whole, members=mixed).read_units(np.array([3]), np.array([5]))
-        assert told.prediction - effect == pytest.approx(expected[0], abs=1e-4)
-
-
 def test_stages_are_told_and_the_last_is_the_error_of_the_model(
     validated: OrdinalDMF, split: Split
 ) -> None:
@@ -435,26 +325,6 @@ def test_entries_that_were_set_aside_tell_the_error_of_the_means(alone: OrdinalD
     assert alone.history_.means_error == pytest.approx(rmse_error(means, held_out.values))
     # too few to set any aside
     assert OrdinalDMF(**WITH_LINEAR).fit(additive(12, 10)).history_.means_error is None
-
-
-@pytest.mark.slow
-def test_a_fit_that_was_killed_continues_to_the_same_model(
-    alone: OrdinalDMF, tmp_path: Path
-) -> None:
-    path = tmp_path / "run.checkpoint"
-
-    def kill(record: EpochRecord, _: History) -> None:
-        if record.epoch == 4:
-            raise KeyboardInterrupt
-
-    with pytest.warns(TrainingInterrupted):
-        early = OrdinalDMF(**WITH_LINEAR).fit(
-            LARGER, checkpoint=path, checkpoint_every=1, callbacks=[kill]
-        )
-    assert len(early.history_) < len(alone.history_)
-    again = OrdinalDMF(**WITH_LINEAR).fit(LARGER, checkpoint=path, checkpoint_every=1)
-    np.testing.assert_array_equal(again.complete(), alone.complete())
-    assert again.history_.stages == alone.history_.stages and again.chosen_ == alone.chosen_
 
 
 @pytest.mark.slow

@@ -125,21 +125,6 @@ def real() -> HeldOut:
     return HeldOut.of(real_values())
 
 
-@pytest.mark.slow
-def test_a_distribution_has_a_probability_for_every_level(stars: HeldOut) -> None:
-    found = stars.model.predict_distribution(*stars.pairs)
-    assert found.shape == (stars.values.size, 5) and found.dtype == np.float64
-    assert found.min() >= 0
-    np.testing.assert_allclose(found.sum(1), 1, atol=1e-12)
-    np.testing.assert_array_equal(stars.model.support_, [1, 2, 3, 4, 5])
-    # The mean of what is learned is the prediction; what is left is the rounding of single precision.
-    np.testing.assert_allclose(
-        learn_distribution(stars) @ stars.model.support_,
-        stars.model.predict(*stars.pairs),
-        atol=2e-6,
-    )
-
-
 def learn_distribution(stars: HeldOut) -> Any:
     """Return distributions as they were learned, whatever the numbers of entries."""
     pairs = find_pairs(stars.model.entries_, *stars.pairs, "error")
@@ -191,42 +176,6 @@ def test_distributions_can_be_taken_at_their_word(stars: HeldOut) -> None:
 
 
 @pytest.mark.slow
-def test_levels_by_metric_are_read_off_the_distribution(stars: HeldOut) -> None:
-    model, levels = stars.model, np.arange(1.0, 6.0)
-    table = model.predict_distribution(*stars.pairs)
-    losses = np.abs(np.subtract.outer(levels, levels)) @ table.T
-    squares = np.subtract.outer(levels, levels) ** 2 @ learn_distribution(stars).T
-    by_metric = {
-        metric: model.predict_levels(*stars.pairs, metric=metric)
-        for metric in ("rmse", "mae", "accuracy")
-    }
-    np.testing.assert_array_equal(by_metric["rmse"], levels[squares.argmin(0)])
-    np.testing.assert_array_equal(by_metric["mae"], levels[losses.argmin(0)])
-    np.testing.assert_array_equal(by_metric["accuracy"], levels[table.argmax(1)])
-    np.testing.assert_array_equal(by_metric["rmse"], model.predict_levels(*stars.pairs))
-    assert len({tuple(chosen) for chosen in by_metric.values()}) == 3
-
-
-@pytest.mark.slow
-def test_intervals_of_levels(stars: HeldOut) -> None:
-    model = stars.model
-    table, widths = model.predict_distribution(*stars.pairs), []
-    for coverage in (0.3, 0.6, 0.9, 0.99):
-        found = model.predict_interval(*stars.pairs, coverage=coverage)
-        assert np.all(STARS.holds(found.lower)) and np.all(STARS.holds(found.upper))
-        assert np.all(found.lower <= found.upper)
-        likeliest = table.argmax(1) + 1
-        assert np.all((found.lower <= likeliest) & (likeliest <= found.upper))
-        widths.append(np.mean(found.upper - found.lower))
-    # below 60 %, the likeliest level is enough
-    assert widths[0] <= widths[1] < widths[2] < widths[3]
-    default = model.predict_interval(*stars.pairs)
-    np.testing.assert_array_equal(
-        default.lower, model.predict_interval(*stars.pairs, coverage=0.9).lower
-    )
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("coverage", [0.5, 0.8, 0.9])
 def test_intervals_hold_about_the_share_they_should(
     stars: HeldOut, real: HeldOut, coverage: float
@@ -258,21 +207,6 @@ def test_similar_rows_are_compared_by_directions_alone() -> None:
 
 
 @pytest.mark.slow
-def test_new_rows_have_distributions_too(stars: HeldOut) -> None:
-    columns = stars.model.column_labels_
-    new = ObservedMatrix.from_entries(
-        ["glad"] * 12 + ["sad"] * 12, [*columns[:12]] * 2, [5] * 12 + [1] * 12, STARS
-    )
-    more = stars.model.extend(new)
-    glad, sad = (
-        more.predict_distribution([row] * 20, columns[-20:]).mean(0) for row in ("glad", "sad")
-    )
-    assert glad[4] > 2 * sad[4] and sad[0] > 2 * glad[0]
-    lower, upper = more.predict_interval(["glad", "sad"], columns[-2:])
-    assert np.all(STARS.holds(lower)) and np.all(lower <= upper)
-
-
-@pytest.mark.slow
 def test_a_scale_without_levels_is_predicted_and_has_none(real: HeldOut) -> None:
     model = real.model
     assert real.split.train.scale.levels is None
@@ -287,21 +221,6 @@ def test_a_scale_without_levels_is_predicted_and_has_none(real: HeldOut) -> None
     np.testing.assert_allclose(table @ model.support_, model.predict(*real.pairs), atol=0.1)
     # Bins are of equal frequency in training, so overall all are about as likely.
     assert 0.5 / 12 < table.mean(0).min() < table.mean(0).max() < 2 / 12
-
-
-@pytest.mark.slow
-def test_intervals_of_real_values(real: HeldOut) -> None:
-    scale = real.split.train.scale
-    inner = real.model.predict_interval(*real.pairs, coverage=0.5)
-    outer = real.model.predict_interval(*real.pairs, coverage=0.95)
-    for ends in (inner, outer):
-        assert np.all(ends.lower < ends.upper)
-        assert np.all(scale.holds(ends.lower)) and np.all(scale.holds(ends.upper))
-    assert np.all(outer.lower < inner.lower) and np.all(inner.upper < outer.upper)
-    # They tell more than the spread of all values does.
-    assert np.mean(inner.upper - inner.lower) < 0.95 * np.subtract(
-        *np.quantile(real.values, [0.75, 0.25])
-    )
 
 
 @pytest.mark.slow
@@ -360,18 +279,6 @@ def test_one_level() -> None:
     assert model.predict_distribution([0, 1], [2, 3]).tolist() == [[1], [1]]
     assert model.predict_levels([0], [1], metric="accuracy").tolist() == [3]
     assert [end.tolist() for end in model.predict_interval([0], [1])] == [[3], [3]]
-
-
-@pytest.mark.slow
-def test_one_view_is_a_look_at_everything() -> None:
-    matrix = additive()
-    model = OrdinalDMF(**QUICK | PLAIN | {"views": 1}).fit(matrix)
-    units = torch.tensor(matrix.scale.to_unit(matrix.to_array()), dtype=torch.float32)
-    with torch.no_grad():
-        expected = model.network_.encode("row", units)
-    rows, landmarks = model.predictor_.rows.whole(), encoder_of(model).layout.landmarks
-    np.testing.assert_allclose(np.delete(rows, landmarks, axis=1), expected, atol=1e-5)
-    np.testing.assert_allclose(rows[:, landmarks], 0, atol=1e-9)
 
 
 @pytest.mark.slow

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from deepmf.data import split_entries
 from deepmf.errors import CannotExtend
 from deepmf.matrix.axis_entries import Axis
 from deepmf.matrix.entries import EntryStore
@@ -33,8 +32,6 @@ from deepmf.nn.branch import use_generator
 from deepmf.nn.inputs import SparseBatch
 from deepmf.testing import ModelContract, additive
 from deepmf.training.blocks import VectorBlocks
-from deepmf.training.holdout import HeldOut
-from deepmf.training.loop import Loop, TrainingState
 from deepmf.training.trainer import SGD, Evaluate, Trainer
 
 Array = npt.NDArray[np.float64]
@@ -139,29 +136,6 @@ def test_the_objective(model: type[AutoRec], inputs: str, dense: bool) -> None:
 
 
 @every_model
-@pytest.mark.parametrize("dense", [True, False], ids=["dense", "sparse"])
-def test_gradients_against_differences(model: type[AutoRec], dense: bool) -> None:
-    matrix = thinned(additive(), dense=dense)
-    some = model(hidden_size=3, gamma=2.0, device="cpu")
-    trainer, ids = trainer_of(some, matrix), every_vector(some, matrix)[:6]
-    loss_of(trainer, ids).backward()
-    generator = np.random.default_rng(0)
-    for parameter in trainer.network.parameters():
-        gradient, numbers = parameter.grad, parameter.data.view(-1)
-        assert gradient is not None
-        for place in generator.choice(numbers.numel(), 3, replace=False):
-            there = numbers[place].item()
-            losses = []
-            for way in (1e-5, -1e-5):
-                numbers[place] = there + way
-                losses.append(loss_of(trainer, ids).item())
-            numbers[place] = there
-            assert gradient.view(-1)[place].item() == pytest.approx(
-                (losses[0] - losses[1]) / 2e-5, rel=1e-5, abs=1e-9
-            )
-
-
-@every_model
 def test_sparse_and_dense_training_agree(
     model: type[AutoRec], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,51 +146,6 @@ def test_sparse_and_dense_training_agree(
         )
         completed.append(model(**QUICK | {"epochs": 6}).fit(additive()).complete())
     np.testing.assert_allclose(*completed, atol=1e-3)
-
-
-def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    return one.keys() == other.keys() and all(
-        np.array_equal(array, other[name]) for name, array in one.items()
-    )
-
-
-@pytest.mark.slow
-@every_model
-@pytest.mark.parametrize("changes", [{}, {"batch_size": 7}], ids=str)
-@pytest.mark.parametrize("dense", [True, False], ids=["dense", "sparse"])
-def test_seven_and_five_epochs_are_twelve_to_the_bit(
-    model: type[AutoRec], changes: dict[str, Any], dense: bool
-) -> None:
-    split = split_entries(
-        thinned(additive(), dense=dense), train=0.8, validation=0.2, test=0, seed=0
-    )
-    settings = QUICK | {"epochs": 12, "validate_every": 3} | changes
-
-    def new_loop() -> Loop:
-        some = model(**settings)
-        return Loop(
-            some._make_task(EntryStore.of(split.train), HeldOut.of(split.train, split.validation)),
-            some.settings,
-        )
-
-    states: list[TrainingState] = []
-    whole = new_loop()
-    whole.run(keep=states.append)
-    rest = new_loop()
-    with torch.no_grad():  # all that counts must come from the state
-        for tensor in rest.task.get_learned().values():
-            tensor.zero_()
-    rest.restore(states[6])
-    later: list[TrainingState] = []
-    rest.run(keep=later.append)
-    assert len(later) == 5
-    assert all(
-        same(one.tensors, other.tensors) for one, other in zip(later, states[7:], strict=True)
-    )
-    assert same(rest.task.get_learned(), whole.task.get_learned())
-    assert not np.array_equal(
-        states[6].tensors["learned.last.weight"], states[11].tensors["learned.last.weight"]
-    )
 
 
 N_INPUTS = 9

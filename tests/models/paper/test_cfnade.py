@@ -242,31 +242,6 @@ def test_predictions_are_means_of_the_distribution_given_all_entries(
     )
 
 
-@both
-def test_levels_by_metric_and_intervals_are_those_of_the_distribution(
-    model_class: type[CFNADE],
-) -> None:
-    matrix = odd_matrix()
-    model = model_class(**QUICK | {"epochs": 10}).fit(matrix)
-    rows, columns = (array.ravel() for array in np.indices(matrix.shape))
-    levels, chances = np.array([-3, 0, 1, 7, 20]), model.predict_distribution(rows, columns)
-    np.testing.assert_array_equal(model.support_, levels)
-    likeliest, medians = (
-        levels[chances.argmax(axis=1)],
-        levels[(chances.cumsum(axis=1) < 0.5).sum(axis=1)],
-    )
-    np.testing.assert_array_equal(model.predict_levels(rows, columns, metric="accuracy"), likeliest)
-    np.testing.assert_array_equal(model.predict_levels(rows, columns, metric="mae"), medians)
-    assert np.any(likeliest != medians)
-    wide, narrow = (
-        model.predict_interval(rows, columns, coverage=coverage) for coverage in (0.99, 0.5)
-    )
-    for low, high in (wide, narrow):
-        assert np.all(np.isin(low, levels) & np.isin(high, levels))
-        assert np.all((low <= likeliest) & (likeliest <= high))
-    assert np.all((wide.lower <= narrow.lower) & (narrow.upper <= wide.upper))
-
-
 class Parts(NamedTuple):
     """What a trainer of CF-NADE is made of."""
 
@@ -340,32 +315,6 @@ def test_the_cost_of_a_draw_stands_for_that_of_all_orders() -> None:
             assert cost == pytest.approx(by_hand, rel=1e-5)
             mean += cost / 3 / comb(3, size)
     assert mean == pytest.approx(np.mean(in_order), rel=1e-5)
-
-
-def test_the_slope_of_the_cost() -> None:
-    matrix = ObservedMatrix.from_array(
-        [[2, np.nan, 5], [1, 4, 3], [3, np.nan, np.nan]], Scale([1, 2, 3, 4, 5])
-    )
-    parts = new_parts(UCFNADE(**QUICK | {"hidden_size": 3}), matrix)
-    parts.network.double()
-    batch = parts.inputs(torch.arange(3))
-    batch, shown = (
-        batch._replace(weights=batch.weights.double()),
-        torch.tensor([1, 0, 0, 1, 0, 0]) == 1,
-    )
-    parts.compute_cost(batch, shown).backward()  # type: ignore[no-untyped-call]
-    for name, parameter in parts.network.named_parameters():
-        flat, gradient = parameter.detach().view(-1), parameter.grad
-        assert gradient is not None
-        for place in range(0, flat.numel(), 4):
-            value = flat[place].item()
-            costs = []
-            for nearby in (value - 1e-6, value + 1e-6):
-                flat[place] = nearby
-                costs.append(parts.compute_cost(batch, shown).item())
-            flat[place] = value
-            slope = (costs[1] - costs[0]) / 2e-6
-            assert gradient.view(-1)[place].item() == pytest.approx(slope, rel=1e-5, abs=1e-6), name
 
 
 @pytest.mark.slow
