@@ -381,13 +381,27 @@ class EntryStore:
             & (features is None or features.are_as_trained(positions))
         )
 
+    def get_labels(self, axis: Axis) -> Labels:
+        """Return the labels of rows (or columns)."""
+        return {"row": self.rows, "column": self.columns}[axis]
+
+    def get_features(self, axis: Axis) -> AxisFeatures | None:
+        """Return the features of rows (or columns)."""
+        return {"row": self.row_features, "column": self.column_features}[axis]
+
+    def read_trained(self, axis: Axis, positions: IndexArray) -> AxisEntries:
+        """Return the entries of some rows (or columns) in trained ones of the other axis, and their
+        features."""
+        n_trained = self.train.shape[axis == "row"]
+        return self._gather(axis, positions, self.get_features(axis), below=n_trained)
+
     def row_entries(self, positions: IndexArray) -> AxisEntries:
         """Return the entries of some rows in trained columns, and their features."""
-        return self._gather("row", positions, self.row_features, below=self.train.shape[1])
+        return self.read_trained("row", positions)
 
     def column_entries(self, positions: IndexArray) -> AxisEntries:
         """Return the entries of some columns in trained rows, and their features."""
-        return self._gather("column", positions, self.column_features, below=self.train.shape[0])
+        return self.read_trained("column", positions)
 
     def seen_columns(self, positions: IndexArray) -> AxisEntries:
         """Return all entries of some rows, including those in new columns."""
@@ -399,9 +413,7 @@ class EntryStore:
 
     def all_entries(self, axis: Axis, positions: IndexArray) -> AxisEntries:
         """Return all entries of some rows (or columns), and their features."""
-        return self._gather(
-            axis, positions, self.row_features if axis == "row" else self.column_features
-        )
+        return self._gather(axis, positions, self.get_features(axis))
 
     def _gather(
         self,

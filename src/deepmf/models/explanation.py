@@ -13,6 +13,7 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.features import AxisFeatures
 from deepmf.matrix.names import Names
 from deepmf.recommend.ranker import Rankers
+from deepmf.scoring.factors import OTHER_AXIS
 from deepmf.scoring.predictor import Predictor
 
 # The largest number of entries that are left out in turn.
@@ -200,9 +201,7 @@ def explain_targets(
     with_all = _predict(predictor.with_only(axis, inputs), axis, np.array([0]), targets)
     effects = with_all - _predict_without(predictor, axis, inputs, candidates, targets)
     best = np.argsort(-np.abs(effects), axis=0, kind="stable")[:n]  # (n, targets)
-    labels, features = (
-        (seen.columns, seen.row_features) if axis == "row" else (seen.rows, seen.column_features)
-    )
+    labels, features = seen.get_labels(OTHER_AXIS[axis]), seen.get_features(axis)
     of_features = _find_feature_effects(predictor, axis, inputs, features, targets, with_all[0])
     return [
         Explanation(

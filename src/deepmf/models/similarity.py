@@ -440,8 +440,7 @@ def _gather(store: EntryStore, floor: float) -> tuple[float, dict[Axis, AxisEntr
 
 
 def _get_entries(store: EntryStore, axis: Axis) -> AxisEntries:
-    positions = np.arange(store.train.shape[axis == "column"])
-    return store.row_entries(positions) if axis == "row" else store.column_entries(positions)
+    return store.read_trained(axis, np.arange(store.train.shape[axis == "column"]))
 
 
 def _get_weights(entries: AxisEntries) -> FloatArray:

@@ -115,9 +115,7 @@ class Factors:
         positions = positions[~is_old]
         if positions.size == 0:
             return changed
-        axis_entries = (
-            entries.row_entries(positions) if axis == "row" else entries.column_entries(positions)
-        )
+        axis_entries = entries.read_trained(axis, positions)
         other_latents = self._get_latents(OTHER_AXIS[axis])
         if not isinstance(self.encoder, SolvingEncoder):
             return changed._replace_latents(
@@ -211,7 +209,7 @@ class Factors:
         """Return the entries that the latents of some stored rows (or columns) are made from."""
         is_row = axis == "row"
         if not isinstance(self.encoder, SolvingEncoder):
-            return entries.row_entries(positions) if is_row else entries.column_entries(positions)
+            return entries.read_trained(axis, positions)
         axis_entries = entries.all_entries(axis, positions)
         which, is_met = axis_entries.group_of, find_met(entries)
         counts_all = (

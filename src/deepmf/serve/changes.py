@@ -21,6 +21,7 @@ from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.sorting import number_within
 from deepmf.models.base import Model
+from deepmf.scoring.factors import OTHER_AXIS
 from deepmf.serve.omissions import NO_CHANGES, ContentChanges
 from deepmf.serve.schemas import (
     MAX_ITEMS,
@@ -54,8 +55,6 @@ Pair = tuple[Any, Any]  # labels of a row and a column
 EntryChanges = Mapping[Pair, Entry | None]  # None forgets an entry
 NO_ENTRIES: EntryChanges = MappingProxyType({})
 FeatureValues = Mapping[str, Any]  # by name, as they were given
-
-OTHER_AXIS: dict[Axis, Axis] = {"row": "column", "column": "row"}
 
 # how a model refuses entries: ours, and those of the solvers
 UNUSABLE = (UserError, ArithmeticError, ValueError)
@@ -137,11 +136,11 @@ def read_entries(model: Model, axis: Axis, label: Any) -> dict[Any, Entry]:
     """Return the entries of a row by column, or of a column by row; none if the label is
     unknown."""
     store, other_axis = model.entries_, OTHER_AXIS[axis]
-    at = get_labels(model, axis).find([label])
+    at = model.entries_.get_labels(axis).find([label])
     if at[0] < 0:
         return {}
     entries = store.all_entries(axis, at)
-    other_labels = get_labels(model, other_axis)[entries.others].tolist()
+    other_labels = model.entries_.get_labels(other_axis)[entries.others].tolist()
     return dict(zip(other_labels, list_entries(entries.values, entries.extras), strict=True))
 
 
@@ -177,20 +176,13 @@ def compute_etag(entries: Mapping[Any, Any]) -> str:
     return f'"{digest.hexdigest()[:32]}"'
 
 
-def get_labels(model: Model, axis: Axis) -> Labels:
-    """Return the labels of an axis."""
-    return model.entries_.rows if axis == "row" else model.entries_.columns
-
-
-def get_axis_features(model: Model, axis: Axis) -> AxisFeatures | None:
-    """Return the features that a model has of an axis."""
-    return model.entries_.row_features if axis == "row" else model.entries_.column_features
-
-
 def read_features(model: Model, axis: Axis, label: Any) -> dict[str, EncodedFeature]:
     """Return the features of a row or column as the model encodes them; none if the label is
     unknown."""
-    axis_features, at = get_axis_features(model, axis), get_labels(model, axis).find([label])
+    axis_features, at = (
+        model.entries_.get_features(axis),
+        model.entries_.get_labels(axis).find([label]),
+    )
     if axis_features is None or at[0] < 0:
         return {}
     return axis_features.encoding.decode(axis_features.take(at))
@@ -198,7 +190,10 @@ def read_features(model: Model, axis: Axis, label: Any) -> dict[str, EncodedFeat
 
 def has_features(model: Model, axis: Axis, label: Any) -> bool:
     """Whether a model has features of a row or column, even if its encoding ignores all of them."""
-    axis_features, at = get_axis_features(model, axis), get_labels(model, axis).find([label])
+    axis_features, at = (
+        model.entries_.get_features(axis),
+        model.entries_.get_labels(axis).find([label]),
+    )
     if axis_features is None or at[0] < 0:
         return False
     return bool(axis_features.take(at).are_known[0])
@@ -207,7 +202,7 @@ def has_features(model: Model, axis: Axis, label: Any) -> bool:
 def check_features(model: Model, axis: Axis, values: FeatureValues) -> AxisFeatures:
     """Raise `ApiError` for features that the model cannot read; return the features that it has of
     the axis."""
-    axis_features = get_axis_features(model, axis)
+    axis_features = model.entries_.get_features(axis)
     if axis_features is None:
         raise ApiError(
             409, "no_features", f"the model was fitted without {axis} features and cannot read any"
@@ -245,7 +240,7 @@ def collect_features(changes: ContentChanges, axis: Axis) -> Features | None:
 
 def summarise_features(model: Model, axis: Axis) -> list[FeatureSummary]:
     """Return the features that a model reads of an axis."""
-    axis_features = get_axis_features(model, axis)
+    axis_features = model.entries_.get_features(axis)
     return (
         []
         if axis_features is None
@@ -324,7 +319,7 @@ def _find_empty(entries: EntryStore, axis: Axis, touched: list[Any]) -> list[Any
     if not touched:
         return []
     n_trained = entries.train.shape[axis == "column"]
-    labels = entries.rows if axis == "row" else entries.columns
+    labels = entries.get_labels(axis)
     at = np.unique(labels.find(touched))
     at = at[at >= n_trained]
     empty: list[Any] = labels[at[entries.all_entries(axis, at).are_empty]].tolist()

@@ -25,13 +25,7 @@ from deepmf.recommend.request import Request, list_options
 from deepmf.scoring.pairs import NO_VALUES, Unknown
 from deepmf.scoring.predictor import PairPredictor
 from deepmf.serve import schemas as s
-from deepmf.serve.changes import (
-    FeatureValues,
-    check_features,
-    compute_etag,
-    get_labels,
-    read_features,
-)
+from deepmf.serve.changes import FeatureValues, check_features, compute_etag, read_features
 from deepmf.serve.ids import (
     convert_id,
     convert_ids,
@@ -280,7 +274,7 @@ def list_entries(
     axis: s.Axis, given: s.Id, snapshot: Snapshot, _: object = None, *, offset: int, limit: int
 ) -> s.EntriesResponse:
     """List a page of the entries of a row by column, or of a column by row."""
-    labels = get_labels(snapshot.model, axis)
+    labels = snapshot.model.entries_.get_labels(axis)
     label = convert_id(given, labels)
     entries = snapshot.read_entries(axis, label)
     if not entries:
@@ -317,7 +311,7 @@ def list_features(
     axis: s.Axis, given: s.Id, snapshot: Snapshot, _: object = None
 ) -> s.FeaturesResponse:
     """List the features of a row or column as the model encodes them."""
-    label = find_label(given, get_labels(snapshot.model, axis))
+    label = find_label(given, snapshot.model.entries_.get_labels(axis))
     features = read_features(snapshot.model, axis, label)
     etag = compute_etag(features)
     return s.FeaturesResponse(

@@ -30,8 +30,6 @@ from deepmf.serve.changes import (
     apply_changes,
     collect_features,
     find_refused,
-    get_axis_features,
-    get_labels,
     is_ordered,
     keep_readable,
     read_entries,
@@ -167,7 +165,7 @@ class Snapshot:
             n_trained_columns=n_columns,
             areas=[area for area in AREAS if area in model.predicts],  # type: ignore[misc]
             gives_distribution=model.gives_distribution,
-            ids={axis: _ID_WORDS[get_kind(get_labels(model, axis))] for axis in _AXES},
+            ids={axis: _ID_WORDS[get_kind(model.entries_.get_labels(axis))] for axis in _AXES},
             nouns=dict(zip(_AXES, entries.train.form.nouns, strict=True)),
             row_features=summarise_features(model, "row"),
             column_features=summarise_features(model, "column"),
@@ -265,7 +263,7 @@ def check_replacement(
     shares = []
     for axis, stored in zip(_AXES, zip(*pairs, strict=True), strict=False):
         _check_ids(model, axis, stored)
-        shares.append(np.mean(get_labels(model, axis).find(list(set(stored))) >= 0))
+        shares.append(np.mean(model.entries_.get_labels(axis).find(list(set(stored))) >= 0))
     if shares and max(shares) < _FEWEST_KNOWN:
         raise BadSetting(
             f"the model knows {shares[0]:.0%} of the rows and {shares[1]:.0%} of the columns of stored entries; serve "
@@ -284,7 +282,7 @@ def _are_alike(one: Scale, other: Scale) -> bool:
 
 def _check_ids(model: Model, axis: Axis, ids: Iterable[Any]) -> None:
     """Raise `BadSetting` for ids of another type than the model's."""
-    kind = get_kind(get_labels(model, axis))
+    kind = get_kind(model.entries_.get_labels(axis))
     if not all(isinstance(label, kind) for label in ids):
         raise BadSetting(
             f"the database and the model do not belong together: the {axis}s of the model are {ID_KINDS[kind]}, "
@@ -297,7 +295,7 @@ def _drop_unreadable(model: Model, stored: ContentChanges) -> ContentChanges:
     earlier model; log how many they are."""
     readable = {key: content for key, content in stored.items() if key[0] in OMISSIONS}
     for axis in _AXES:
-        axis_features = get_axis_features(model, axis)
+        axis_features = model.entries_.get_features(axis)
         if axis_features is None:
             continue
         of_axis = {key: values for key, values in stored.items() if key[0] == axis}
@@ -364,7 +362,7 @@ def export_data(model: Model, url: str) -> ExportedData:
 def _export_features(model: Model, stored: ContentChanges, axis: Axis) -> Features | None:
     """Return the stored features of an axis, with the kinds that they have in the model where
     possible."""
-    features, axis_features = collect_features(stored, axis), get_axis_features(model, axis)
+    features, axis_features = collect_features(stored, axis), model.entries_.get_features(axis)
     if features is None or axis_features is None:
         return features
     for name in features.names:

@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from deepmf.matrix.labels import Labels
 from deepmf.models.base import Model
+from deepmf.scoring.factors import OTHER_AXIS
 from deepmf.serve.changes import (
-    OTHER_AXIS,
     Entry,
     EntryChanges,
     FeatureValues,
@@ -24,7 +24,6 @@ from deepmf.serve.changes import (
     check_features,
     compute_etag,
     find_refused,
-    get_labels,
     has_features,
     read_features,
     read_pairs,
@@ -105,7 +104,7 @@ class PendingChanges:
 
     def find_label(self, axis: Axis, given: Id) -> Any:
         """Return the label that an id stands for, known or new."""
-        return convert_id(given, get_labels(self.snapshot.model, axis))
+        return convert_id(given, self.snapshot.model.entries_.get_labels(axis))
 
     def find_changes(self, given: Mapping[Pair, EntryRequest]) -> dict[Pair, Entry | None]:
         """Return what the entries that are given for pairs change."""
@@ -143,7 +142,7 @@ class PendingChanges:
     def is_known(self, axis: Axis, label: Any) -> bool:
         """Whether a row or column exists, pending changes included."""
         return (
-            label in get_labels(self.snapshot.model, axis)
+            label in self.snapshot.model.entries_.get_labels(axis)
             or self.contents.get((axis, label)) is not None
             or bool(self.snapshot.read_entries(axis, label, self.entries))
         )

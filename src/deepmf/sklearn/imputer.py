@@ -612,49 +612,20 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Choose a model by hidden cells, where there is a choice, and fit it to all."""
         own_units = self.scale == "columns"
         candidates = list_candidates(self.model, entries, sources, own_units=own_units)
-        if own_units:
-            reach = WIDE_REACH if candidates[0] in (AUTO, *WHOLE_ROWS) else REACH
-            self.units_ = ColumnUnits.from_columns(entries, reach=reach)
-        else:
-            self.units_ = ColumnUnits.from_shared_scale(
-                entries, self.scale if isinstance(self.scale, Scale) else None
-            )
+        self.units_ = self._find_units(entries, candidates)
         # refuses what is off a scale that was given by its place in this table
         self._matrix(entries)
-        self._standardised = standardised = self.units_.standardise(entries)
-        fit = partial(self._fit_candidate, sources)
-        is_enough = min(np.unique(standardised.rows).size, self._known.size) > 1
-        with show_fits(None if self.verbose is None else bool(self.verbose)) as show:
-            if not is_enough:
-                choice = Choice(ByMeans(np.zeros(self._known.size)), {"means": 1.0})
-            elif candidates == (AUTO,):
-                choice = fit_blend(
-                    standardised,
-                    sources,
-                    self.units_,
-                    seed=self._seed,
-                    metric=self.metric,
-                    effort=self.effort,
-                    show=show,
-                )
-            elif len(candidates) == 1:
-                choice = Choice(fit(candidates[0], standardised), {candidates[0]: 1.0})
-            else:
-                choice = choose(
-                    candidates,
-                    standardised,
-                    sources,
-                    fit,
-                    units=self.units_,
-                    seed=self._seed,
-                    show=show,
-                )
+        self._standardised = self.units_.standardise(entries)
+        choice = Choice(ByMeans(np.zeros(self._known.size)), {"means": 1.0})
+        is_enough = min(np.unique(self._standardised.rows).size, self._known.size) > 1
+        if is_enough:
+            choice = self._choose(candidates, sources)
         completer = choice.completer  # of draws, which read no order
         if is_enough and self.model == AUTO:
             orders: dict[Axis, Any] = {"row": entries.times, "column": column_positions}
             for axis, positions in orders.items():
                 choice = add_positions(
-                    choice, standardised, axis, positions, self.units_, seed=self._seed
+                    choice, self._standardised, axis, positions, self.units_, seed=self._seed
                 )
         self._completer: Any = choice.completer
         self.weights_, self.hidden_errors_ = choice.weights, dict(choice.errors)
@@ -663,8 +634,42 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.model_ = model if is_enough else None
         # A distribution is learned over all columns together: of columns that differ, it would say
         # the same.
-        has_own = self.scale != "columns" and isinstance(model, Model) and model.gives_distribution
+        has_own = not own_units and isinstance(model, Model) and model.gives_distribution
         self._residuals: Residuals | None = None if has_own else choice.residuals
+        self._prepare_draws(entries, sources, completer)
+        self.score_ = None
+        if choice.residuals:
+            shares = self._codes.are_shares[self._known]
+            spreads = np.where(shares, np.nan, self.units_.spreads)
+            places = np.searchsorted(self.known_columns_, sources)
+            names = self._codes.names[self.known_columns_]
+            self.score_ = score_residuals(choice.residuals, places, names, spreads)
+
+    def _find_units(self, entries: TableEntries, candidates: tuple[str, ...]) -> ColumnUnits:
+        """Return the units that models see: of each column, or of a scale that all share."""
+        if self.scale == "columns":
+            reach = WIDE_REACH if candidates[0] in (AUTO, *WHOLE_ROWS) else REACH
+            return ColumnUnits.from_columns(entries, reach=reach)
+        scale = self.scale if isinstance(self.scale, Scale) else None
+        return ColumnUnits.from_shared_scale(entries, scale)
+
+    def _choose(self, candidates: tuple[str, ...], sources: IndexArray) -> Choice:
+        """Return the candidate, or the blend, that completes hidden cells best, fitted to all."""
+        standardised, fit = self._standardised, partial(self._fit_candidate, sources)
+        if len(candidates) == 1 and candidates[0] != AUTO:
+            (name,) = candidates
+            return Choice(fit(name, standardised), {name: 1.0})
+        with show_fits(None if self.verbose is None else bool(self.verbose)) as show:
+            options: dict[str, Any] = {"units": self.units_, "seed": self._seed, "show": show}
+            if candidates[0] != AUTO:
+                return choose(candidates, standardised, sources, fit, **options)
+            options |= {"metric": self.metric, "effort": self.effort}
+            return fit_blend(standardised, sources, **options)
+
+    def _prepare_draws(
+        self, entries: TableEntries, sources: IndexArray, completer: Completer
+    ) -> None:
+        """Prepare to draw the cells of a row together, where there are few columns."""
         shares = self._codes.are_shares[self._known]
         cells = tuple(
             np.flatnonzero(shares & (sources == source)) for source in np.unique(sources[shares])
@@ -672,12 +677,6 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self._draws: JointDraws | None = None
         if self._known.size <= MOST_COLUMNS:
             self._draws = JointDraws.of(entries, completer, cells, seed=self._seed)
-        self.score_ = None
-        if choice.residuals:
-            spreads = np.where(shares, np.nan, self.units_.spreads)
-            places = np.searchsorted(self.known_columns_, sources)
-            names = self._codes.names[self.known_columns_]
-            self.score_ = score_residuals(choice.residuals, places, names, spreads)
 
     def _fit_candidate(self, sources: IndexArray, name: str, seen: TableEntries) -> Completer:
         if name in WHOLE_ROWS:

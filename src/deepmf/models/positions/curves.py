@@ -9,7 +9,7 @@ import numpy as np
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.feature_encoding import PositionEncoding
-from deepmf.models.positions.member import N_BESIDE, SmoothEncoder, get_features
+from deepmf.models.positions.member import N_BESIDE, SmoothEncoder
 from deepmf.scoring.factors import Factors
 
 _SECONDS_A_DAY = 86_400
@@ -31,7 +31,7 @@ def find_curves(factors: Factors, entries: EntryStore, n: int = 3) -> Curves:
     """Return the first principal components of the smooth part of all predictions."""
     encoder = factors.encoder
     assert isinstance(encoder, SmoothEncoder)
-    calendar, features = encoder.calendar, get_features(entries, encoder.calendar.axis)
+    calendar, features = encoder.calendar, entries.get_features(encoder.calendar.axis)
     assert features is not None
     latents = [latents.base[:, :-N_BESIDE] for latents in (factors.rows, factors.columns)]
     is_column = calendar.axis == "column"

@@ -15,7 +15,6 @@ from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import NOTHING, Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.feature_encoding import FeatureVectors, PositionEncoding
-from deepmf.matrix.features import AxisFeatures
 from deepmf.models.members import Conversion, MemberFit, MemberInputs
 from deepmf.models.positions.chain import (
     Process,
@@ -78,7 +77,7 @@ class Calendar(NamedTuple):
     def find(cls, entries: EntryStore) -> Calendar | None:
         """Return the calendar of the first feature that is a position; None without any."""
         for axis in ("column", "row"):
-            features = get_features(entries, axis)
+            features = entries.get_features(axis)
             for first, encoding in () if features is None else features.encoding.locate_columns():
                 if isinstance(encoding, PositionEncoding):
                     assert features is not None
@@ -340,7 +339,7 @@ class SmoothEncoder(SolvingEncoder):
     def load(cls, content: Any, tensors: Tensors, entries: EntryStore) -> Self:
         """Return the encoder that `pack` described; anything else raises `BadModelFile`."""
         axis = _AXIS.read(content)["axis"]
-        features = get_features(entries, axis)
+        features = entries.get_features(axis)
         n_rows, n_columns = entries.train.shape
         n_times, n_series = (n_columns, n_rows) if axis == "column" else (n_rows, n_columns)
         n_inputs = 0 if features is None else features.n_inputs
@@ -406,16 +405,6 @@ def _get_weights(entries: AxisEntries) -> FloatArray:
     return np.ones(entries.values.size) if weights is None else weights.astype(np.float64)
 
 
-def get_features(entries: EntryStore, axis: Axis) -> AxisFeatures | None:
-    """Return the features of rows (or columns)."""
-    return entries.row_features if axis == "row" else entries.column_features
-
-
-def _get_entries(entries: EntryStore, axis: Axis, n: int) -> AxisEntries:
-    positions = np.arange(n)
-    return entries.row_entries(positions) if axis == "row" else entries.column_entries(positions)
-
-
 @dataclass
 class PositionsMember:
     """Factors that are smooth along positions of rows or columns; held-out entries choose their
@@ -463,7 +452,7 @@ class PositionsMember:
     def _list_trials(self, calendar: Calendar, entries: EntryStore) -> list[_Trial]:
         """Return the chains that are compared: with all features of times, without the cycles of
         dates, without any, and with fewer factors."""
-        features = get_features(entries, calendar.axis)
+        features = entries.get_features(calendar.axis)
         assert features is not None
         n_rows, n_columns = entries.train.shape
         n_times, n_series = (
@@ -494,7 +483,7 @@ def draw_tables(factors: Factors, entries: EntryStore, *, seed: int) -> Iterator
     entries do not know; the kind and the number of factors are those of fitted ones."""
     calendar, encoder = Calendar.find(entries), factors.encoder
     assert calendar is not None and isinstance(encoder, SmoothEncoder)
-    features = get_features(entries, calendar.axis)
+    features = entries.get_features(calendar.axis)
     assert features is not None
     inputs = calendar.list_inputs(features.encoding, with_cycles=encoder.inputs.size > 0)
     trial = _Trial(calendar, inputs, encoder.size)
@@ -525,7 +514,7 @@ class _Trial:
     def start(self, entries: EntryStore, *, seed: int) -> None:
         """Begin a chain of some entries."""
         axis = self.calendar.axis
-        features = get_features(entries, axis)
+        features = entries.get_features(axis)
         n_times = entries.train.shape[axis == "column"]
         base = None if features is None else features.base
         self.times = self.calendar.read(base, self.inputs, n_times)
@@ -564,7 +553,9 @@ class _Trial:
 
     def _standardise(self, entries: EntryStore) -> AxisEntries:
         axis = OTHER_AXIS[self.calendar.axis]
-        series_entries = _get_entries(entries, axis, entries.train.shape[axis == "column"])
+        series_entries = entries.read_trained(
+            axis, np.arange(entries.train.shape[axis == "column"])
+        )
         self.units = SeriesUnits.of(series_entries)
         self.measured = self.units.measure(series_entries)
         means, deviations = self.measured
