@@ -268,17 +268,6 @@ def test_peers_and_environments_are_declared_once_and_have_a_runner() -> None:
         assert set(peer.tasks) <= kinds
 
 
-def test_the_strongest_peer_is_declared_with_all_iterations_of_its_authors() -> None:
-    declared = {peer.name: peer for peer in PEERS}
-    for name in ("myfm-svdpp", "myfm-svdpp-probit"):
-        short, whole = declared[name], declared[f"{name}-512"]
-        assert whole.settings == dict(short.settings) | {"iterations": 512}
-        assert (whole.family, whole.tasks) == (
-            short.family,
-            short.tasks,
-        ) and whole.seconds > short.seconds
-
-
 def test_cells_that_a_table_lacks_are_neither_known_nor_asked_for() -> None:
     cells = np.arange(60.0).reshape(12, 5)
     cells[2, 1] = np.nan

@@ -432,26 +432,6 @@ def test_chances_of_liking_are_those_of_the_distribution(ratings: Any, model: Ba
 
 
 @pytest.mark.slow
-def test_the_latents_of_many_samples_are_narrow_and_are_stored(
-    ratings: Any, tmp_path: Path
-) -> None:
-    model = BayesianMF(epochs=60, samples=30, latent_size=10, device="cpu").fit(ratings.train)
-    assert model.predictor_.rows.base.shape[1] < 30 * 10
-    model.save(tmp_path / "model.safetensors")
-    train, row = ratings.train, model.row_labels_[3]
-    known = train.row_labels[train.entry_rows] == row
-    columns, values = (each[known] for each in train.entries()[1:])
-    expected = model.predict([row] * 100, model.column_labels_)
-    for each in (model, load(tmp_path / "model.safetensors")):
-        np.testing.assert_allclose(
-            each.predict([row] * 100, model.column_labels_), expected, atol=1e-6
-        )
-        np.testing.assert_allclose(
-            each.fold_in(columns, values).predict(model.column_labels_), expected, atol=1e-3
-        )
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("on_gpu", [False, True])
 @pytest.mark.parametrize("n_entries", [1_000, 80_000, 700_000])
 def test_more_effort_runs_a_longer_chain(n_entries: int, on_gpu: bool) -> None:

@@ -33,7 +33,6 @@ from deepmf.models.gibbs.prior import (
     draw_lambdas,
     draw_mean_and_precision,
     draw_weights,
-    draw_wishart,
 )
 from deepmf.training.holdout import HeldOut
 
@@ -168,17 +167,6 @@ def test_weights_have_the_posterior_of_a_regression_of_the_factors_on_the_inputs
     expected = np.kron(inverse, np.linalg.inv(precision))
     np.testing.assert_allclose(np.stack(images, 1) @ np.stack(images), expected, atol=1e-5)
     np.testing.assert_allclose(inputs.multiply(mean), table @ mean, atol=1e-6)
-
-
-@pytest.mark.slow
-def test_wishart_draws_have_its_mean_and_variance() -> None:
-    scale, degrees, numbers = random_precision(3, seed=3), 7.0, np.random.default_rng(4)
-    draws = np.stack([draw_wishart(degrees, scale, numbers) for _ in range(4000)])
-    expected = scipy.stats.wishart(degrees, np.linalg.inv(scale))
-    np.testing.assert_allclose(
-        draws.mean(0), expected.mean(), atol=0.05 * np.abs(expected.mean()).max()
-    )
-    np.testing.assert_allclose(draws.var(0), expected.var(), atol=0.12 * expected.var().max())
 
 
 @pytest.mark.slow

@@ -20,11 +20,11 @@ from deepmf.metrics import calibration_error, rmse_error
 from deepmf.models.blending import (
     Blend,
     HeldOutValues,
+    Objective,
     Share,
     ValueErrors,
     choose_blend,
     choose_few_count,
-    join_member,
     make_blind,
 )
 from deepmf.models.gibbs.chain import Units
@@ -65,11 +65,22 @@ def hold_out(values: npt.NDArray[Any]) -> HeldOutValues:
     return HeldOutValues(values, SUPPORT, BOUNDARIES, has_repeats=True)
 
 
+def choose_alone(
+    fits: dict[str, MemberFit], objective: Objective
+) -> tuple[Blend, npt.NDArray[Any]]:
+    """Return the blend of members with one fit each, and its squared errors."""
+    blend, stages = choose_blend({name: [fit] for name, fit in fits.items()}, objective)
+    errors = objective.measure(blend)
+    assert list(stages) == list(fits)
+    assert [*stages.values()][-1] == pytest.approx(np.sqrt(errors.mean()))
+    return blend, errors
+
+
 def test_a_perfect_network_is_left_alone() -> None:
     values = np.random.default_rng(0).choice(SUPPORT, N)
     noise = np.random.default_rng(1).standard_normal(N)
     fits = {"sampler": say_values(3.0 + noise), "network": say_logits(values, 50.0)}
-    blend, errors = choose_blend(fits, hold_out(values))
+    blend, errors = choose_alone(fits, hold_out(values))
     assert blend == {"network": Share(fits["network"], 1.0)} and errors.max() < 1e-6
 
 
@@ -80,12 +91,12 @@ def test_a_network_that_may_help_by_chance_takes_no_part() -> None:
     chance = 3.0 + dice.standard_normal(N), predicted + 0.7 * dice.standard_normal(N)
     for network in chance:
         fits = {"sampler": say_values(predicted), "network": say_logits(network, 3.0)}
-        blend, errors = choose_blend(fits, hold_out(values))
+        blend, errors = choose_alone(fits, hold_out(values))
         assert list(blend) == ["sampler"] and blend["sampler"].share == 1.0
         assert np.sqrt(errors.mean()) < 1.05 * rmse_error(predicted, values)
     knows = predicted + 0.9 * (values - predicted)  # most of what the sampler does not know
     fits = {"sampler": say_values(predicted), "network": say_logits(knows, 3.0)}
-    blend, errors = choose_blend(fits, hold_out(values))
+    blend, errors = choose_alone(fits, hold_out(values))
     assert blend["network"].share > 0.1
     assert np.sqrt(errors.mean()) < 0.6 * rmse_error(predicted, values)
 
@@ -100,7 +111,7 @@ def test_levels_that_are_almost_certain_have_steep_logits() -> None:
     predicted = (1.0 + 0.7 * position).astype(np.float32)
     fit = MemberFit(None, Scores.of_values(predicted), units=Conversion(centre=1.0))  # type: ignore[arg-type]
     held_out = HeldOutValues(values, support, np.array([0.5, 1.5]), has_repeats=True)
-    blend, _ = choose_blend({"sampler": fit}, held_out)
+    blend, _ = choose_alone({"sampler": fit}, held_out)
     above = expit(held_out.mix_logits(blend))
     padded = np.pad(above, ((0, 0), (1, 1)), constant_values=((0, 0), (1, 0)))
     assert calibration_error(-np.diff(padded, axis=1), values, scale_levels=support) < 0.02
@@ -115,7 +126,7 @@ def test_errors_are_those_of_the_mixed_logits_and_hardly_above_those_of_a_member
     network = say_logits(values + dice.normal(scale=seed / 2, size=N), 1.0)
     fits = {"sampler": say_values(values + dice.normal(scale=2 - seed / 3, size=N))}
     fits["network"] = network
-    blend, errors = choose_blend(fits, hold_out(values))
+    blend, errors = choose_alone(fits, hold_out(values))
     alone = hold_out(values).measure({"network": Share(network, 1.0)})
     assert np.sqrt(errors.mean()) <= 1.02 * np.sqrt(alone.mean())
     assert sum(part.share for part in blend.values()) == pytest.approx(1.0)
@@ -150,7 +161,7 @@ def test_a_link_by_few_entries_predicts_hardly_worse_than_the_values(
             units=Conversion(centre=float(values.mean())),
         )
         held_out = HeldOutValues(values[:n_held_out], support, boundaries, has_repeats=True)
-        link = choose_blend({"sampler": fit}, held_out).candidate["sampler"].link
+        link = choose_alone({"sampler": fit}, held_out)[0]["sampler"].link
         assert link is not None
         logits = link.locate(means)[:, None] - np.array(link.cutpoints)
         expected = support[0] + expit(logits).sum(1)
@@ -162,9 +173,9 @@ def test_a_further_member_joins_where_it_knows_more() -> None:
     dice = np.random.default_rng(5)
     values = dice.choice(SUPPORT, 4 * N)
     fits = {name: say_values(values + dice.normal(size=4 * N)) for name in ("sampler", "another")}
-    blend, errors = choose_blend(fits, hold_out(values))
+    blend, errors = choose_alone(fits, hold_out(values))
     assert 0.2 < blend["another"].share < 0.8
-    alone = choose_blend({"sampler": fits["sampler"]}, hold_out(values)).loss
+    alone = choose_alone({"sampler": fits["sampler"]}, hold_out(values))[1]
     assert errors.mean() < 0.8 * alone.mean()
 
 
@@ -181,7 +192,7 @@ def test_on_real_values_a_link_is_the_logistic_distribution_of_the_errors() -> N
         Scores.of_values(predicted.astype(np.float32)),
         units=Conversion(centre=7.0),
     )
-    blend, errors = choose_blend({"sampler": fit}, held_out)
+    blend, errors = choose_alone({"sampler": fit}, held_out)
     link = blend["sampler"].link
     assert link is not None
     np.testing.assert_allclose(link.cutpoints, link.slope * (boundaries - 7.0))
@@ -194,7 +205,7 @@ def test_values_are_compared_as_they_are_where_these_are_blended() -> None:
     values = dice.uniform(1.0, 5.0, 4 * N)
     fits = {name: say_values(values + dice.normal(size=4 * N)) for name in ("sampler", "another")}
     objective = ValueErrors(Scale(low=1.0, high=5.0), values)
-    blend, errors = choose_blend(fits, objective)
+    blend, errors = choose_alone(fits, objective)
     sampler, another = (fit.held_out_scores.location for fit in fits.values())
     share = blend["another"].share
     expected = np.clip((1.0 - share) * sampler + share * another, 1.0, 5.0)
@@ -207,20 +218,20 @@ def test_residuals_join_where_they_are_residuals_and_others_keep_their_shares() 
     values = dice.choice(SUPPORT, 4 * N)
     noise = dice.normal(size=4 * N)
     sampler, held_out = say_values(values + noise), hold_out(values)
-    blend = choose_blend({"sampler": sampler}, held_out).candidate
+    blend = choose_alone({"sampler": sampler}, held_out)[0]
     said, unrelated = (
         say_values(residuals)._replace(adds=True, stands_alone=False)
         for residuals in (-noise, dice.normal(size=4 * N))
     )
-    joined, errors = join_member(blend, "neighbours", [unrelated, said], held_out)
+    joined, stages = choose_blend({"neighbours": [unrelated, said]}, held_out, blend)
     assert joined["sampler"].share == 1.0 and joined["neighbours"].fit is said
-    assert errors.mean() < 0.5 * held_out.measure(blend).mean()
-    assert join_member(blend, "neighbours", [unrelated], held_out).candidate == blend
+    assert stages["neighbours"] < 0.7 * held_out.compute_rmse(blend)
+    assert choose_blend({"neighbours": [unrelated]}, held_out, blend).blend == blend
 
 
 def test_one_value_needs_no_choice() -> None:
     values = HeldOutValues(np.full(N, 3.0), np.array([3.0]), np.empty(0), has_repeats=True)
-    blend, errors = choose_blend({"sampler": say_values(np.zeros(N))}, values)
+    blend, errors = choose_alone({"sampler": say_values(np.zeros(N))}, values)
     assert blend["sampler"].share == 1.0 and not errors.any()
 
 

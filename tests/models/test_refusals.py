@@ -1,20 +1,12 @@
 """What models refuse, whichever they are: wrong pairs, histories, extensions, questions; and
 filters of rankings."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from deepmf.errors import (
-    BadEntries,
-    BadSetting,
-    CannotSave,
-    DuplicateEntries,
-    OffScale,
-    UnknownLabel,
-)
+from deepmf.errors import BadEntries, BadSetting, DuplicateEntries, OffScale, UnknownLabel
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.als import ALS
@@ -135,41 +127,6 @@ def test_what_is_not_there_is_not_forgotten(fitted: Model, matrix: ObservedMatri
         fitted.forget(rows=["row 1"]).forget(rows=["row 1"])
     with pytest.raises(BadEntries, match="column 1"):
         fitted.forget(columns=["column 1"]).forget(columns=["column 1"])
-
-
-def test_a_full_disk_leaves_the_old_file(fitted: Model, tmp_path: Path) -> None:
-    path = tmp_path / "model.safetensors"
-    path.write_text("the old file")
-    with pytest.MonkeyPatch.context() as patch:
-
-        def full(*_: object) -> None:
-            raise OSError(28, "No space left on device")
-
-        patch.setattr("os.fsync", full)
-        with pytest.raises(CannotSave, match="space"):
-            fitted.save(path)
-    assert path.read_text() == "the old file"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_recommendations_of_columns_with_enough_entries_and_for_all_rows(
-    fitted: Model, matrix: ObservedMatrix, tmp_path: Path
-) -> None:
-    least = int(np.median(matrix.column_counts))
-    often = matrix.column_counts >= least
-    asked: dict[str, Any] = {"n": 1000, "include_observed": True}
-    best = fitted.recommend("row 3", min_entries=least, **asked)
-    assert set(best.labels) == set(matrix.column_labels[often])
-    assert fitted.recommend("row 3", among=often, **asked).labels.tolist() == best.labels.tolist()
-    assert (
-        fitted.recommend("row 3", exclude=~often, **asked).labels.tolist() == best.labels.tolist()
-    )
-    path = tmp_path / "top.csv"
-    assert fitted.recommend_to(path, n=2) == 2 * matrix.shape[0]
-    lines = [line.split(",") for line in path.read_text().splitlines()]
-    assert [line[2] for line in lines if line[0] == "row 3"] == fitted.recommend(
-        "row 3", n=2
-    ).labels.tolist()
 
 
 def test_bad_pairs(fitted: Model) -> None:

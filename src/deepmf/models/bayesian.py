@@ -18,7 +18,7 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
 from deepmf.models.base import Model
-from deepmf.models.blending import ValueErrors, explain_steps, join_member
+from deepmf.models.blending import ValueErrors, choose_blend, explain_members
 from deepmf.models.fitting import Fitting, measure_means
 from deepmf.models.gibbs.chain import (
     START_LAMBDA,
@@ -290,23 +290,17 @@ class GibbsTask:
         what it predicts for held-out entries; and the error after each member."""
         assert self._validation is not None
         objective = ValueErrors(self._seen.scale, held_out.values)
-        sampler = MemberFit(predictor.factors, Scores.of_values(held_out.means))
-        best = join_member({}, "sampler", [sampler], objective)
-        stages = {"sampler": math.sqrt(best.loss.mean())}
         inputs = MemberInputs(self._seen, self._entries, self._validation, "cpu")
+        sampler = MemberFit(predictor.factors, Scores.of_values(held_out.means))
+        fits = {"sampler": [sampler]}
         for name, member in list_members(self._seed).items():
-            fit = member.fit(inputs)
-            if fit is not None:
-                best = join_member(best.candidate, name, [fit], objective)
-                stages[name] = math.sqrt(best.loss.mean())
-        if uses_neighbours and len(best.candidate) == 1:
-            fits = fit_to_residuals(self._seen, self._entries, self._validation, predictor)
-            by_values = NeighbourMember().fit(inputs)
-            if by_values is not None:
-                fits.append(by_values)
-            best = join_member(best.candidate, "neighbours", fits, objective)
-            stages["neighbours"] = math.sqrt(best.loss.mean())
-        blend = best.candidate
+            if fit := member.fit(inputs):
+                fits[name] = [fit]
+        blend, stages = choose_blend(fits, objective)
+        if uses_neighbours and len(blend) == 1:
+            fits = {"neighbours": self._fit_neighbours(inputs, predictor)}
+            blend, later_stages = choose_blend(fits, objective, blend)
+            stages |= later_stages
         if len(blend) > 1:
             # fields are spreads, which the sampler alone has
             members = {
@@ -315,6 +309,13 @@ class GibbsTask:
             }
             predictor = replace(predictor, members=members)
         return predictor, held_out._replace(means=objective.predict(blend)), stages
+
+    def _fit_neighbours(self, inputs: MemberInputs, predictor: Predictor) -> list[MemberFit]:
+        """Return neighbours of residuals, and of values where most cells have entries."""
+        assert self._validation is not None
+        fits = fit_to_residuals(self._seen, self._entries, self._validation, predictor)
+        by_values = NeighbourMember().fit(inputs)
+        return fits if by_values is None else [*fits, by_values]
 
     def _join(self, *, first: bool) -> None:
         """Predict the held-out entries, then sample given all entries."""
@@ -389,7 +390,7 @@ class BayesianMF(Recommends, Model):
             return super().chosen_
         members = self.predictor_.members.items()
         shares = {name or "sampler": member.share for name, member in members}
-        steps = explain_steps(shares, self.history_.stages)
+        steps = explain_members(shares, self.history_.stages)
         return super().chosen_ | {"members": shares, "parts": steps}
 
     def draw(

@@ -41,10 +41,10 @@ _LOGISTIC = np.pi / np.sqrt(3.0)
 _LEAST_SPREAD = 0.05
 
 # A slope changes, and a further member joins, where that lowers the squared error of many held-out
-# entries, or of few, by this many of its own standard errors. Residuals, beside which the others
-# keep their shares, need less of few entries; a usual share changes where the error falls by more.
+# entries, or of few, by this many of its own standard errors. Few entries need less where there is
+# a single link, as fewer options are compared; a usual share changes where the error falls by more.
 _LEAST_FALLS, _MANY_HELD_OUT = (0.5, 1.5), 2_000
-_LEAST_FALL_BY_RESIDUALS = 1.0
+_LEAST_FALL_BY_ONE_LINK = 1.0
 _BEYOND_DOUBT = 2.0
 
 # Held-out entries that place cutpoints, and how many of them count as much as the boundaries
@@ -96,18 +96,29 @@ class Objective(Protocol):
         """Return the squared errors (entries,) of a blend."""
 
 
-def choose_blend(fits: Mapping[str, MemberFit], objective: Objective) -> Choice[Blend]:
-    """Return the shares that predict held-out entries best, and their squared errors.
+class Choices(NamedTuple):
+    """A blend, and its error on held-out entries after each member had its turn."""
 
-    Members join in their order, the first one without a condition.
+    blend: Blend
+    stages: dict[str, float]
+
+
+def choose_blend(
+    fits: Mapping[str, Sequence[MemberFit]], objective: Objective, blend: Blend | None = None
+) -> Choices:
+    """Return the shares that predict held-out entries best.
+
+    Members join in their order, each by one of its fits; without a blend to join, the first one
+    joins without a condition.
     """
-    best: Choice[Blend] = Choice({}, None)
-    for name, fit in fits.items():
-        best = join_member(best.candidate, name, [fit], objective)
-    return best
+    blend, stages = dict(blend or {}), {}
+    for name, alternatives in fits.items():
+        blend, errors = _join_member(blend, name, alternatives, objective)
+        stages[name] = math.sqrt(errors.mean())
+    return Choices(blend, stages)
 
 
-def join_member(
+def _join_member(
     blend: Blend, name: str, fits: Sequence[MemberFit], objective: Objective
 ) -> Choice[Blend]:
     """Return a blend that one of the fits of a further member joins, and its squared errors; the
@@ -123,8 +134,8 @@ def join_member(
         if not blend:
             options = [{name: Share(fit, 1.0, link)} for link in links]
             return choose(options, objective.measure, usual=usual_slope, at_least=at_least)
-        if fit.adds:
-            at_least = min(at_least, _LEAST_FALL_BY_RESIDUALS)
+        if len(variants) == len(links) == 1:
+            at_least = min(at_least, _LEAST_FALL_BY_ONE_LINK)
         shares: tuple[float, ...] = _SHARES
         if fit.stands_alone:
             shares = *_SHARES, objective.most_share
@@ -158,16 +169,6 @@ def _join(blend: Blend, name: str, joining: Share) -> Blend:
         if kept
     }
     return others | {name: joining}
-
-
-def remove_member(blend: Blend, name: str) -> Blend:
-    """Return a blend without a member; the shares of the others add up to 1 again."""
-    left = 1.0 - blend[name].share
-    return {
-        other: part._replace(share=part.share / left)
-        for other, part in blend.items()
-        if other != name
-    }
 
 
 class ValueErrors(NamedTuple):
@@ -351,35 +352,21 @@ def choose_few_count(blind: Predictor, rehearsal: Rehearsal) -> float:
     return choose(_FEW_CANDIDATES, compute_error, at_least=_LEAST_GAIN).candidate
 
 
-def explain_steps(shares: Mapping[str, float], stages: Mapping[str, float]) -> dict[str, str]:
-    """Say of each member that joined others, in turn, what it gains; stages: errors after each.
+def explain_members(shares: Mapping[str, float], stages: Mapping[str, float]) -> dict[str, str]:
+    """Say of each member that had its turn what it gains; stages: errors after each turn.
 
     >>> shares, stages = {"sampler": 1.0, "neighbours": 0.3}, {"sampler": 0.82, "neighbours": 0.81}
-    >>> explain_steps(shares, stages)["neighbours"]
+    >>> explain_members(shares, stages)["neighbours"]
     'fitted: lowers the held-out error from 0.8200 to 0.8100'
     """
     explained = dict.fromkeys(shares, "fitted; no entries were held out")
     before: float | None = None
     for name, error in stages.items():
-        if before is None:
-            explained[name] = f"fitted: held-out error {error:.4f}"
-        elif name in shares:
-            explained[name] = f"fitted: lowers the held-out error from {before:.4f} to {error:.4f}"
-        else:
+        if name not in shares:
             explained[name] = "left out: lowers no held-out error beyond doubt"
+        elif before is None:
+            explained[name] = f"fitted: held-out error {error:.4f}"
+        else:
+            explained[name] = f"fitted: lowers the held-out error from {before:.4f} to {error:.4f}"
         before = error
     return explained
-
-
-def explain_share(name: str, shares: Mapping[str, float], stages: Mapping[str, float]) -> str:
-    """Say of a member of a blend what its error on held-out entries is, alone and together."""
-    alone = stages.get(f"{name} alone", stages.get("refined", math.nan))
-    blended = stages.get("blended", alone)
-    if name not in shares:
-        return f"left out: a held-out error of {alone:.4f} alone, of the others {blended:.4f}"
-    words = f"fitted: held-out error {alone:.4f}"
-    if len(shares) > 1:
-        words += f", together {blended:.4f}"
-    if f"without {name}" in stages:
-        words += f", without it {stages[f'without {name}']:.4f}"
-    return words

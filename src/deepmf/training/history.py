@@ -105,12 +105,10 @@ Callback = Callable[[EpochRecord, History], None]  # called after each epoch
 def describe_stages(stages: Mapping[str, float]) -> str:
     """Describe the validation error of each stage and its gain.
 
-    >>> describe_stages({"branches": 0.87, "refined": 0.862, "blended": 0.862})
-    '0.8700 by the branches, 0.8620 refined (-0.0080), 0.8620 blended (no gain)'
+    >>> describe_stages({"sampler": 0.87, "network": 0.862, "neighbours": 0.862})
+    '0.8700 by the sampler, 0.8620 network (-0.0080), 0.8620 neighbours (no gain)'
     """
-    (first, before), *later = (
-        stage for stage in stages.items() if not stage[0].startswith("without")
-    )
+    (first, before), *later = stages.items()
     words = [f"{before:.4f} by the {first}"]
     for name, error in later:
         gain = f"{error - before:+.4f}"

@@ -274,8 +274,8 @@ def test_stages_are_told_and_the_last_is_the_error_of_the_model(
     validated: OrdinalDMF, split: Split
 ) -> None:
     history = validated.history_
-    assert list(history.stages) == ["branches", "refined", "sampler alone", "blended"]
-    assert history.stages["blended"] <= history.stages["refined"]
+    assert list(history.stages) == ["branches", "refined", "sampler", "network"]
+    assert history.stages["network"] <= history.stages["refined"]
     rows, columns, values = split.validation.entries()
     # All iterations predict held-out entries, the model has some of them as samples.
     assert history.best_error == pytest.approx(

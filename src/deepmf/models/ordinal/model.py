@@ -24,12 +24,9 @@ from deepmf.models.blending import (
     Share,
     choose_blend,
     choose_few_count,
-    explain_share,
-    explain_steps,
+    explain_members,
     find_own_link,
-    join_member,
     make_blind,
-    remove_member,
 )
 from deepmf.models.estimator import check_products, refuse_unsolvable
 from deepmf.models.fitted import Fitted
@@ -76,7 +73,9 @@ if TYPE_CHECKING:
     from deepmf.training.memory import FitBytes
     from deepmf.training.trainer import Trainer
 
-# Members that read features alone.
+# Members in the order in which they join: a network has to lower the error of the sampler, and
+# others that of both. Some read features alone.
+_TURNS = ("sampler", "network", "positions", "similarity", "neighbours")
 _OF_FEATURES = ("positions", "similarity")
 
 # One entry in this many is held out, of many entries and of few.
@@ -177,20 +176,13 @@ class OrdinalDMF(Recommends, NetworkModel):
         reasons["network"] = "networks=0, or torch was not installed"
         if settings.effort == EFFORTS[0]:
             reasons["network"] = "it takes longer than this effort allows"
-        explained = {}
-        for name in ("sampler", "network", "positions", "similarity", "neighbours"):
-            if f"{name} alone" in stages or (name == "network" and "refined" in stages):
-                explained[name] = explain_share(name, shares, stages)
-            elif name in shares:
-                explained[name] = "fitted; no entries were held out"
-            elif name in reasons:
-                explained[name] = f"not fitted: {reasons[name]}"
-            if name == "network":
-                explained["refinement"] = self._explain_refinement()
-        if "neighbours" in stages:
-            steps = {name: stages[name] for name in ("blended", "neighbours")}
-            explained["neighbours"] = explain_steps(shares, steps)["neighbours"]
-        return explained
+        turns = {name: stages[name] for name in _TURNS if name in stages}
+        explained = explain_members(shares, turns)
+        for name, reason in reasons.items():
+            explained.setdefault(name, f"not fitted: {reason}")
+        explained["refinement"] = self._explain_refinement()
+        names = ["sampler", "network", "refinement", *_OF_FEATURES, "neighbours"]
+        return {name: explained[name] for name in names if name in explained}
 
     def _explain_refinement(self) -> str:
         stages, network = self.history_.stages, self._get_factors("network")
@@ -203,7 +195,7 @@ class OrdinalDMF(Recommends, NetworkModel):
             if not math.isfinite(min(network.encoder.penalties)):
                 return "left out: it does not lower the network's held-out error"
         steps = {name: stages[name] for name in ("branches", "refined")}
-        return explain_steps({"refined": 1.0}, steps)["refined"]
+        return explain_members({"refined": 1.0, "branches": 1.0}, steps)["refined"]
 
     @property
     def _latent_width(self) -> int:
@@ -543,10 +535,8 @@ class OrdinalDMF(Recommends, NetworkModel):
         assert held_out is not None
         counts = inputs.seen.train.column_counts[held_out.columns]
         values = HeldOutValues.of(held_out, train, n_bins=self.settings.bins, column_counts=counts)
-        # a network has to lower the error of the sampler, and others that of both
-        order: list[str] = [name for name in ("sampler", "network") if name in fits]
-        order += [name for name in fits if name not in order]
-        blend: Blend = choose_blend({name: fits[name] for name in order}, values).candidate
+        names = [*_TURNS, *(name for name in fits if name not in _TURNS)]
+        blend, stages = choose_blend({name: [fits[name]] for name in names if name in fits}, values)
         trust = Trust.make_full()
         blind = make_blind(blend, readout)
         if blind is not None and values.support.size > 1:
@@ -560,25 +550,18 @@ class OrdinalDMF(Recommends, NetworkModel):
                     name: part._replace(link=part.link and part.link._replace(few_count=few_count))
                     for name, part in blend.items()
                 }
+                stages[next(reversed(stages))] = values.compute_rmse(blend)
             trust = fit_trust(rehearsal, arrived.score(*rehearsal.pairs), readout, histories)
-        stages: dict[str, float] = {}
         if "network" in fits:
-            stages["refined"] = values.compute_rmse({"network": Share(fits["network"], 1.0)})
-        for name, fit in fits.items():
-            if name != "network" and fit.scores is not None:
-                error = values.measure_alone(fit.scores.location, fit.units)
-                stages[f"{name} alone"] = math.sqrt(error)
-        if list(fits) != ["network"] or self.settings.neighbours is not None:
-            for name in ("positions", "similarity", "neighbours"):
-                if name in blend and len(blend) > 1:
-                    stages[f"without {name}"] = values.compute_rmse(remove_member(blend, name))
-            stages["blended"] = values.compute_rmse(blend)
+            network = {"network": Share(fits["network"], 1.0)}
+            stages = {"refined": values.compute_rmse(network)} | stages
         predictor = trust_blend(blend, readout, inputs, trust, values)
         if self.settings.neighbours is not None and "neighbours" not in blend:
             residual_fits = fit_to_residuals(inputs.seen, inputs.entries, held_out, predictor)
-            blend = join_member(blend, "neighbours", residual_fits, values).candidate
+            blend, later_stages = choose_blend({"neighbours": residual_fits}, values, blend)
             predictor = trust_blend(blend, readout, inputs, trust, values)
-            stages["neighbours"] = values.compute_rmse(blend)
+            stages.pop("neighbours", None)  # of values
+            stages |= later_stages
         return predictor, stages
 
     def _load_predictor(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
