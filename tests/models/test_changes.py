@@ -290,7 +290,9 @@ def test_rows_that_met_new_ones_are_predicted_by_the_entries_that_are_left(is_re
 def test_entries_in_new_columns_are_read_where_new_rows_have_entries_too() -> None:
     def list_read(model: Model, axis: Axis) -> list[int]:
         predictor, entries = model.predictor_, model.entries_
-        return predictor.read_entries(axis, entries, np.zeros(1, dtype=np.int64)).others.tolist()
+        return predictor.factors.read_entries(
+            axis, entries, np.zeros(1, dtype=np.int64)
+        ).others.tolist()
 
     model = ALS(latent_size=2, epochs=5, presence=None).fit(TRAIN)
     more = model.extend(to_matrix({(ROWS[0], "Alien"): 5}))

@@ -126,7 +126,7 @@ class Model(Estimator):
         for axis, labels, new_at in zip(
             axes, (store.rows, store.columns), (rows, columns), strict=True
         ):
-            inputs = extended.predictor.select_inputs(axis, store.all_entries(axis, new_at))
+            inputs = extended.predictor.factors.select_inputs(axis, store.all_entries(axis, new_at))
             warn_of_nothing(axis, inputs, labels[new_at])
         return self._with_state(extended)
 
@@ -661,12 +661,12 @@ class Model(Estimator):
     def row_latents_(self) -> LatentArray:
         """The latents of all rows, (rows, latent), in the order of `row_labels_`, without effects
         and means."""
-        return self.predictor_.drop_beside(self.predictor_.rows)
+        return self.predictor_.factors.drop_beside(self.predictor_.rows)
 
     @property
     def column_latents_(self) -> LatentArray:
         """The latents of all columns, (columns, latent), in the order of `column_labels_`."""
-        return self.predictor_.drop_beside(self.predictor_.columns)
+        return self.predictor_.factors.drop_beside(self.predictor_.columns)
 
     @property
     def gives_distribution(self) -> bool:

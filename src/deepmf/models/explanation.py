@@ -99,7 +99,7 @@ def explain_predictions(
     check_count("n", n)
     store, is_row = rankers.entries, axis == "row"
     entries, trained_entries = (
-        predictor.select_inputs(axis, entries),
+        predictor.factors.select_inputs(axis, entries),
         entries.below(store.train.shape[1]),
     )
     if store.scale.is_interactions and not is_row:
@@ -260,7 +260,7 @@ def _choose_candidates(
     size = np.abs(entries.values - entries.values.mean())
     if predictor.has_latents:
         other_latents = predictor.columns if axis == "row" else predictor.rows
-        n_latent = other_latents.base.shape[1] - predictor.n_beside
+        n_latent = other_latents.base.shape[1] - predictor.factors.n_beside
         latents, aim = (
             other_latents.take(at, slice(0, n_latent)) for at in (entries.others, targets)
         )

@@ -215,7 +215,7 @@ def fold_in_matrix(rankers: Rankers, predictor: Predictor, matrix: ObservedMatri
 def _encode(
     store: EntryStore, predictor: Predictor, axis: Axis, observed: AxisEntries
 ) -> Predictor:
-    inputs = predictor.select_inputs(axis, store.limits.bound(observed))
+    inputs = predictor.factors.select_inputs(axis, store.limits.bound(observed))
     warn_of_nothing(axis, inputs)
     with refuse_divergence():
         return predictor.with_only(axis, inputs)

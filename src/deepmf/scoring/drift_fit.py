@@ -148,18 +148,16 @@ def _choose_steady(train: ObservedMatrix, dated: IndexArray, seed: int) -> list[
     components: list[_Chosen] = []
     if visible.times is None or held_out.times is None or visible.n_entries == 0:
         return components
-    visible_residuals = _find_residuals(visible)
-    hidden_residuals = _compute_residuals(visible, held_out)
+    visible_residuals = _find_residuals(visible, visible)
+    left = _find_residuals(held_out, visible)
     for kind in _list_kinds(train.times[dated]):
         component, keys = visible_residuals.build(kind)
-        sums, counts = component.collect(
-            held_out.entry_rows, held_out.by_row.columns, held_out.times
-        )
-        measure = partial(_compute_error, hidden_residuals, sums, counts)
+        sums, counts = component.collect(*left[:3])
+        measure = partial(_compute_error, left.residuals, sums, counts)
         shrinkage = choose([math.inf, *_SHRINKAGES], measure).candidate
         if shrinkage < math.inf:
             components.append(_Chosen(kind, shrinkage))
-            hidden_residuals = hidden_residuals - sums / (counts + shrinkage)
+            left = left.subtract(sums / (counts + shrinkage))
             visible_residuals = visible_residuals.subtract(component.evaluate_keys(shrinkage)[keys])
     return components
 
@@ -176,22 +174,19 @@ def _learn_fading(
     visible, last = train.take_entries(~is_last), train.take_entries(is_last)
     if visible.times is None or last.times is None or last.n_entries == 0:
         return [], np.zeros(len(steady))
-    every_residual, last_residuals = _find_residuals(visible), _compute_residuals(visible, last)
-    pairs = last.entry_rows, last.by_row.columns, last.times
+    every_residual, left = _find_residuals(visible, visible), _find_residuals(last, visible)
     kinds = [Kind("row", ALWAYS, halvings) for halvings in _HALVINGS]
-    collected = {kind: every_residual.build(kind)[0].collect(*pairs) for kind in kinds}
+    collected = {kind: every_residual.build(kind)[0].collect(*left[:3]) for kind in kinds}
 
     def measure(candidate: _Chosen) -> FloatArray:
         sums, counts = collected[candidate.kind]
-        return np.square(last_residuals - sums / (counts + candidate.shrinkage))
+        return np.square(left.residuals - sums / (counts + candidate.shrinkage))
 
     none = _Chosen(kinds[0], math.inf)
     candidates = itertools.starmap(_Chosen, itertools.product(kinds, _SHRINKAGES))
     best = choose([none, *candidates], measure, at_least=_DOUBT).candidate
     fading = [] if best is none else [best]
-    evidence = _Evidence(
-        _build_all([*steady, *fading], visible), DatedResiduals(*pairs, last_residuals, None)
-    )
+    evidence = _Evidence(_build_all([*steady, *fading], visible), left)
     return fading, evidence.choose_shares(evidence.find_shares())
 
 
@@ -256,9 +251,7 @@ def _gather_later(
     later = train.take_entries(is_later)
     if later.times is None or later.n_entries == 0:
         return None
-    pairs = later.entry_rows, later.by_row.columns, later.times
-    residuals = DatedResiduals(*pairs, _compute_residuals(visible, later), None)
-    return _Evidence(_build_all(chosen, visible), residuals)
+    return _Evidence(_build_all(chosen, visible), _find_residuals(later, visible))
 
 
 def _compute_error(
@@ -294,7 +287,7 @@ def _find_ends(train: ObservedMatrix) -> TimeArray:
 def _build_all(chosen: Sequence[_Chosen], entries: ObservedMatrix) -> tuple[Component, ...]:
     """Build components, each on the residuals of those before it; the fading one on those of the
     means."""
-    every_residual = unexplained = _find_residuals(entries)
+    every_residual = unexplained = _find_residuals(entries, entries)
     components = []
     for kind, shrinkage in chosen:
         if kind.halvings:
@@ -318,20 +311,10 @@ def _list_kinds(times: TimeArray) -> list[Kind]:
     return kinds
 
 
-def _compute_residuals(seen: ObservedMatrix, entries: ObservedMatrix) -> FloatArray:
-    """Return what the means of the seen entries leave of others."""
-    means = Fallback(EntryStore.of(seen)).means(entries.entry_rows, entries.by_row.columns)
-    return entries.values.astype(np.float64) - means
-
-
-def _find_residuals(entries: ObservedMatrix) -> DatedResiduals:
-    """Return what the means leave of the entries with a time."""
+def _find_residuals(entries: ObservedMatrix, seen: ObservedMatrix) -> DatedResiduals:
+    """Return what the means of seen entries leave of the entries with a time."""
     assert entries.times is not None
-    residuals = DatedResiduals(
-        entries.entry_rows,
-        entries.by_row.columns,
-        entries.times,
-        _compute_residuals(entries, entries),
-        entries.weights,
-    )
+    means = Fallback(EntryStore.of(seen)).means(entries.entry_rows, entries.by_row.columns)
+    pairs = entries.entry_rows, entries.by_row.columns, entries.times
+    residuals = DatedResiduals(*pairs, entries.values - means, entries.weights)
     return residuals.take(entries.times != NO_TIME)

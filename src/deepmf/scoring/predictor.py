@@ -502,11 +502,6 @@ class Predictor(BlockPredictor):
         """The encoder of the latents by which rows and columns are compared."""
         return self.factors.encoder
 
-    @property
-    def n_beside(self) -> int:
-        """The number of a latent's last numbers that are no factors."""
-        return self.factors.n_beside
-
     def score(self, rows: IndexArray, columns: IndexArray) -> Scores:
         shares = self._share_columns(columns)
         deviations: list[LatentArray] = []
@@ -634,23 +629,10 @@ class Predictor(BlockPredictor):
         }
         return replace(self, members=members)
 
-    def read_entries(self, axis: Axis, entries: EntryStore, positions: IndexArray) -> AxisEntries:
-        """Return the entries that the latents of some stored rows (or columns) are made from."""
-        return self.factors.read_entries(axis, entries, positions)
-
-    def select_inputs(self, axis: Axis, entries: AxisEntries) -> AxisEntries:
-        """Return the entries of rows (or columns) that are read: all, or those in trained columns
-        (rows)."""
-        return self.factors.select_inputs(axis, entries)
-
-    def drop_beside(self, latents: Latents) -> LatentArray:
-        """Return latents without the numbers beside them, read-only."""
-        return self.factors.drop_beside(latents)
-
     def directions(self, latents: Latents) -> LatentArray:
         """Return latents without the numbers beside them, normalised to length 1; zero latents stay
         zero."""
-        proper = self.drop_beside(latents)
+        proper = self.factors.drop_beside(latents)
         lengths = np.linalg.norm(proper, axis=1, keepdims=True)
         lengths[lengths == 0] = 1
         directions: LatentArray = (proper / lengths).astype(np.float32)

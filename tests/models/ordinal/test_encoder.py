@@ -90,7 +90,7 @@ def test_latents_have_the_fields_of_the_layout(model: OrdinalDMF) -> None:
     np.testing.assert_allclose(rows[:, layout.column_effect], 1)
     assert not columns[:, layout.response].any()
     assert np.all(np.diff(rows[:, layout.response][:, :-1]) > 0)  # cutpoints rise
-    assert model.predictor_.n_beside == layout.n_beside
+    assert model.predictor_.factors.n_beside == layout.n_beside
 
 
 def test_rows_are_encoded_by_the_columns_of_the_refinement_and_columns_by_trained_rows(

@@ -198,7 +198,7 @@ def test_similar_rows_are_compared_by_directions_alone() -> None:
     model = OrdinalDMF(**QUICK | {"linear_size": 0}).fit(ObservedMatrix.from_array(board))
     layout = encoder_of(model).layout
     # two effects, cutpoint, slope
-    assert model.predictor_.n_beside == layout.n_landmarks + 2 + 2
+    assert model.predictor_.factors.n_beside == layout.n_landmarks + 2 + 2
     assert all(label % 2 == 0 for label in model.similar_columns(4, n=5).labels)
     assert all(label % 2 == 1 for label in model.similar_rows(5, n=5).labels)
     directions = model.predictor_.directions(model.predictor_.rows)
