@@ -35,7 +35,7 @@ from deepmf.recommend.next_ridge import NextRidge
 from deepmf.recommend.presence import Presence, Recency, share_rows
 from deepmf.recommend.request import Order, RankBy
 from deepmf.scoring.factors import Positions, list_positions
-from deepmf.scoring.predictor import BlockPredictor, KnownProducts, Predictor
+from deepmf.scoring.predictor import KnownProducts, Predictor
 
 Observed = Callable[[IndexArray], AxisEntries]  # from positions of rows to their entries
 Omit = Callable[[Array], None]  # gives the columns that are left out the key minus infinity
@@ -67,7 +67,7 @@ class Relevance:
     following : scores what a row takes next; None in other orders.
     """
 
-    predictor: BlockPredictor
+    predictor: Predictor
     presence: Presence
     observed: Observed
     popularity: LatentArray
@@ -79,7 +79,7 @@ class Relevance:
     _last: threading.local = field(default_factory=threading.local, init=False)
     _scores: Array | None = field(default=None, init=False)
 
-    def with_known(self, predictor: BlockPredictor, scores: Array | None) -> Relevance:
+    def with_known(self, predictor: Predictor, scores: Array | None) -> Relevance:
         """Return the probabilities of pairs that a predictor knows, and whose scores of presence
         may be known."""
         relevance = copy.copy(self)
@@ -230,7 +230,7 @@ class Ranker:
     learned: tells the probabilities that entries exist where the order is by others.
     """
 
-    predictor: BlockPredictor
+    predictor: Predictor
     relevance: Relevance | None = None
     learned: Relevance | None = None
 
@@ -265,7 +265,7 @@ class Ranker:
 
         It belongs to a predictor that reads everything from products of latents.
         """
-        predictor = KnownProducts.of(self.predictor, products)
+        predictor = KnownProducts(**vars(self.predictor), known=products)
         relevance = None if self.relevance is None else self.relevance.with_known(predictor, scores)
         return replace(self, predictor=predictor, relevance=relevance)
 

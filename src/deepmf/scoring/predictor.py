@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
@@ -126,168 +126,6 @@ class PairPredictor(ABC):
             if self.readout.predicts_levels
             else scale.clip(moved)
         )
-
-
-class BlockPredictor(PairPredictor):
-    """Predicts pairs and blocks of pairs from locations, and ranks columns by them."""
-
-    @abstractmethod
-    def score(self, rows: IndexArray, columns: IndexArray) -> Scores:
-        """Return the scores of pairs of positions."""
-
-    @abstractmethod
-    def locate_block(self, rows: IndexArray, columns: Positions) -> Array:
-        """Return the locations (rows, columns) of all pairs of some positions."""
-
-    @abstractmethod
-    def read_rows(self, rows: IndexArray) -> LatentArray:
-        """Return the fields (rows, fields) that the readout reads beside the locations of rows."""
-
-    def read_units(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
-        return self.readout.units(self.score_pairs(rows, columns))
-
-    def read_values(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
-        return self.readout.values(self.score_pairs(rows, columns))
-
-    def read_distribution(self, rows: IndexArray, columns: IndexArray) -> PredictiveDistribution:
-        scores = self.score(rows, columns)
-        readout, variances = self.readout.as_chosen, self.find_variances(rows, columns)
-        if variances is None:
-            learned = readout.distribution(scores.location, scores.fields)
-        else:
-            learned = readout.widen(scores.location, scores.fields, variances)
-        return self.readout.calibrate(self.trust(learned, rows, columns))
-
-    def find_variances(self, rows: IndexArray, columns: IndexArray) -> FloatArray | None:
-        """Return the variances of pairs that the distributions of a readout lack; None without
-        any."""
-        return None
-
-    def trust(
-        self, learned: PredictiveDistribution, rows: IndexArray, columns: IndexArray
-    ) -> PredictiveDistribution:
-        """Return the distributions of pairs as far as they can be trusted."""
-        return learned
-
-    def change_odds(
-        self, rows: IndexArray, columns: IndexArray, thresholds: FloatArray
-    ) -> OddsChange | None:
-        """Return the change of the log-odds that values are at least a threshold (rows,), as in
-        `Confidence.change_block`; None where they stay as learned."""
-        return None
-
-    def predict_block(self, rows: IndexArray, columns: Positions) -> FloatArray:
-        """Return the predictions (rows, columns) of all pairs of some positions."""
-        values = self.readout.values(self.score_block(rows, columns))
-        return (
-            self._keep_on_scale(self._move_block(values, rows, columns)) if self.moves else values
-        )
-
-    def _move_block(self, values: FloatArray, rows: IndexArray, columns: Positions) -> FloatArray:
-        at = list_positions(columns)
-        if self.effects is not None:
-            values = values + self.effects.evaluate(rows[:, None], at)
-        return (
-            values
-            if self.drift is None
-            else values + self.drift.evaluate_block(rows, at, self._moment)
-        )
-
-    def score_pairs(self, rows: IndexArray, columns: IndexArray) -> Array:
-        """Return a score for each pair of positions: larger is better."""
-        scores = self.score(rows, columns)
-        return self.readout.scores(scores.location, scores.fields)
-
-    def score_block(self, rows: IndexArray, columns: Positions) -> Array:
-        """Return the scores (rows, columns) of all pairs of some positions."""
-        return self._read_block(self.locate_block(rows, columns), rows)
-
-    def _read_block(self, locations: Array, rows: IndexArray) -> Array:
-        return self.readout.scores(locations, self.read_rows(rows)[:, None])
-
-    def rank_block(self, rows: IndexArray, columns: Positions) -> Array:
-        """Return keys (rows, columns) by which the columns of each row are ranked: scores, or what
-        orders them so."""
-        if self.moves:
-            return self._move_block(
-                self.readout.units(self.score_block(rows, columns)), rows, columns
-            )
-        if self.readout.ranks_by_products:
-            return self.locate_block(rows, columns)
-        return self.score_block(rows, columns)
-
-    def predict_lines(
-        self, rows: IndexArray, columns: IndexArray, keys: Array | None = None
-    ) -> FloatArray:
-        """Return the predictions for the columns (rows, n) of each row, from their keys of
-        `rank_block` if given."""
-        if keys is None or self.moves:
-            return self.predict(np.repeat(rows, columns.shape[1]), columns.ravel()).reshape(
-                columns.shape
-            )
-        by_products = self.readout.ranks_by_products
-        return self.readout.values(self._read_block(keys, rows) if by_products else keys)
-
-    @property
-    def keys_are_products(self) -> bool:
-        """Whether `rank_block` returns locations."""
-        as_scored = type(self.readout.as_chosen).scores is Readout.scores
-        return not self.moves and (self.readout.ranks_by_products or as_scored)
-
-    def draw_values(self, rows: IndexArray, columns: IndexArray, noise: FloatArray) -> FloatArray:
-        """Return a draw from the posterior of the expected value of each pair, by standard normal
-        noise (pairs,)."""
-        scores = self.score(rows, columns)
-        if scores.deviation is None:
-            raise BadSetting(
-                "this model has no posterior to draw from, so it cannot explore; BayesianMF has one, and OrdinalDMF "
-                "with a sampler; leave out explore"
-            )
-        return self.readout.scores(scores.location + scores.deviation * noise, scores.fields)
-
-    def log_exceed_block(
-        self, rows: IndexArray, columns: Positions, thresholds: FloatArray, *, spread: float
-    ) -> Array:
-        """Return the logarithms (rows, columns) of the probabilities that values are at least a
-        threshold (rows,)."""
-        products = self.locate_block(rows, columns)
-        return self._log_exceed(products, rows, list_positions(columns), thresholds, spread)
-
-    def log_exceed_pairs(
-        self, rows: IndexArray, columns: IndexArray, thresholds: FloatArray, *, spread: float
-    ) -> Array:
-        """Return the logarithms for n columns of each row, (rows, n)."""
-        locations = self.score(np.repeat(rows, columns.shape[1]), columns.ravel()).location
-        products = locations.reshape(columns.shape)
-        return self._log_exceed(products, rows, columns, thresholds, spread)
-
-    def _log_exceed(
-        self,
-        products: Array,
-        rows: IndexArray,
-        columns: IndexArray,
-        thresholds: FloatArray,
-        spread: float,
-    ) -> Array:
-        """Return the logarithms for products (rows, n), of all columns (n,) or of n of each row.
-
-        If the model predicts only values, their errors are taken as normal with the given spread.
-        """
-        readout, row_fields = self.readout.as_chosen, self.read_rows(rows)
-        if not readout.gives_distribution:
-            units = readout.units(readout.scores(products, row_fields[:, None]))
-            margins = units - readout.lower_ends(thresholds)[:, None]
-            log_chances: Array = special.log_ndtr(margins / spread)
-            return log_chances
-        if readout.scale.levels is not None:
-            learned = readout.log_exceedance(products, row_fields, thresholds)
-            change = self.change_odds(rows, columns, thresholds)
-            return learned if change is None else change.apply_to_logarithms(learned)
-        n_each = products.shape[1]
-        distribution = readout.distribution(products.ravel(), np.repeat(row_fields, n_each, axis=0))
-        pairs = np.repeat(rows, n_each), np.broadcast_to(columns, products.shape).ravel()
-        chances = self.trust(distribution, *pairs).exceed(np.repeat(thresholds, n_each))
-        return np.log(np.maximum(chances, LEAST_PROBABILITY)).reshape(products.shape)
 
 
 ALONE = ""  # the name of a single member, which is stored without a name
@@ -450,8 +288,10 @@ def share_locations(members: Mapping[str, Shared], counts: Array | None) -> dict
 
 
 @dataclass(frozen=True)
-class Predictor(BlockPredictor):
+class Predictor(PairPredictor):
     """A blend of fitted members: it adds what they say, times their shares, and a readout reads it.
+
+    It predicts pairs and blocks of pairs from their locations, and ranks columns by them.
 
     confidence: how far distributions can be trusted, by the numbers of entries of rows and columns;
     None where no entries were held out. drift: how predictions move with time. effects: what is
@@ -503,6 +343,7 @@ class Predictor(BlockPredictor):
         return self.factors.encoder
 
     def score(self, rows: IndexArray, columns: IndexArray) -> Scores:
+        """Return the scores of pairs of positions."""
         shares = self._share_columns(columns)
         deviations: list[LatentArray] = []
         location = fields = None
@@ -521,6 +362,7 @@ class Predictor(BlockPredictor):
         return Scores(location, self._average(fields), deviation)
 
     def locate_block(self, rows: IndexArray, columns: Positions) -> Array:
+        """Return the locations (rows, columns) of all pairs of some positions."""
         shares = self._share_columns(columns)
         parts = [
             member.locate(member.fitted.score_block(rows, columns), shares[name])
@@ -529,6 +371,7 @@ class Predictor(BlockPredictor):
         return reduce(np.add, parts)
 
     def read_rows(self, rows: IndexArray) -> LatentArray:
+        """Return the fields (rows, fields) that the readout reads beside the locations of rows."""
         members = [member for member in self.members.values() if not member.adds]
         parts = [member.fill(member.fitted.read_rows(rows)) for member in members]
         return self._average(reduce(np.add, parts))
@@ -543,14 +386,145 @@ class Predictor(BlockPredictor):
         counts = None if confidence is None else confidence.columns.counts[columns]
         return share_locations(self.members, counts)
 
+    def read_units(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
+        return self.readout.units(self.score_pairs(rows, columns))
+
+    def read_values(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
+        return self.readout.values(self.score_pairs(rows, columns))
+
+    def read_distribution(self, rows: IndexArray, columns: IndexArray) -> PredictiveDistribution:
+        scores = self.score(rows, columns)
+        readout, variances = self.readout.as_chosen, self.find_variances(rows, columns)
+        if variances is None:
+            learned = readout.distribution(scores.location, scores.fields)
+        else:
+            learned = readout.widen(scores.location, scores.fields, variances)
+        return self.readout.calibrate(self.trust(learned, rows, columns))
+
+    def predict_block(self, rows: IndexArray, columns: Positions) -> FloatArray:
+        """Return the predictions (rows, columns) of all pairs of some positions."""
+        values = self.readout.values(self.score_block(rows, columns))
+        return (
+            self._keep_on_scale(self._move_block(values, rows, columns)) if self.moves else values
+        )
+
+    def _move_block(self, values: FloatArray, rows: IndexArray, columns: Positions) -> FloatArray:
+        at = list_positions(columns)
+        if self.effects is not None:
+            values = values + self.effects.evaluate(rows[:, None], at)
+        return (
+            values
+            if self.drift is None
+            else values + self.drift.evaluate_block(rows, at, self._moment)
+        )
+
+    def score_pairs(self, rows: IndexArray, columns: IndexArray) -> Array:
+        """Return a score for each pair of positions: larger is better."""
+        scores = self.score(rows, columns)
+        return self.readout.scores(scores.location, scores.fields)
+
+    def score_block(self, rows: IndexArray, columns: Positions) -> Array:
+        """Return the scores (rows, columns) of all pairs of some positions."""
+        return self._read_block(self.locate_block(rows, columns), rows)
+
+    def _read_block(self, locations: Array, rows: IndexArray) -> Array:
+        return self.readout.scores(locations, self.read_rows(rows)[:, None])
+
+    def rank_block(self, rows: IndexArray, columns: Positions) -> Array:
+        """Return keys (rows, columns) by which the columns of each row are ranked: scores, or what
+        orders them so."""
+        if self.moves:
+            return self._move_block(
+                self.readout.units(self.score_block(rows, columns)), rows, columns
+            )
+        if self.readout.ranks_by_products:
+            return self.locate_block(rows, columns)
+        return self.score_block(rows, columns)
+
+    def predict_lines(
+        self, rows: IndexArray, columns: IndexArray, keys: Array | None = None
+    ) -> FloatArray:
+        """Return the predictions for the columns (rows, n) of each row, from their keys of
+        `rank_block` if given."""
+        if keys is None or self.moves:
+            return self.predict(np.repeat(rows, columns.shape[1]), columns.ravel()).reshape(
+                columns.shape
+            )
+        by_products = self.readout.ranks_by_products
+        return self.readout.values(self._read_block(keys, rows) if by_products else keys)
+
+    @property
+    def keys_are_products(self) -> bool:
+        """Whether `rank_block` returns locations."""
+        as_scored = type(self.readout.as_chosen).scores is Readout.scores
+        return not self.moves and (self.readout.ranks_by_products or as_scored)
+
+    def draw_values(self, rows: IndexArray, columns: IndexArray, noise: FloatArray) -> FloatArray:
+        """Return a draw from the posterior of the expected value of each pair, by standard normal
+        noise (pairs,)."""
+        scores = self.score(rows, columns)
+        if scores.deviation is None:
+            raise BadSetting(
+                "this model has no posterior to draw from, so it cannot explore; BayesianMF has one, and OrdinalDMF "
+                "with a sampler; leave out explore"
+            )
+        return self.readout.scores(scores.location + scores.deviation * noise, scores.fields)
+
+    def log_exceed_block(
+        self, rows: IndexArray, columns: Positions, thresholds: FloatArray, *, spread: float
+    ) -> Array:
+        """Return the logarithms (rows, columns) of the probabilities that values are at least a
+        threshold (rows,)."""
+        products = self.locate_block(rows, columns)
+        return self._log_exceed(products, rows, list_positions(columns), thresholds, spread)
+
+    def log_exceed_pairs(
+        self, rows: IndexArray, columns: IndexArray, thresholds: FloatArray, *, spread: float
+    ) -> Array:
+        """Return the logarithms for n columns of each row, (rows, n)."""
+        locations = self.score(np.repeat(rows, columns.shape[1]), columns.ravel()).location
+        products = locations.reshape(columns.shape)
+        return self._log_exceed(products, rows, columns, thresholds, spread)
+
+    def _log_exceed(
+        self,
+        products: Array,
+        rows: IndexArray,
+        columns: IndexArray,
+        thresholds: FloatArray,
+        spread: float,
+    ) -> Array:
+        """Return the logarithms for products (rows, n), of all columns (n,) or of n of each row.
+
+        If the model predicts only values, their errors are taken as normal with the given spread.
+        """
+        readout, row_fields = self.readout.as_chosen, self.read_rows(rows)
+        if not readout.gives_distribution:
+            units = readout.units(readout.scores(products, row_fields[:, None]))
+            margins = units - readout.lower_ends(thresholds)[:, None]
+            log_chances: Array = special.log_ndtr(margins / spread)
+            return log_chances
+        if readout.scale.levels is not None:
+            learned = readout.log_exceedance(products, row_fields, thresholds)
+            change = self.change_odds(rows, columns, thresholds)
+            return learned if change is None else change.apply_to_logarithms(learned)
+        n_each = products.shape[1]
+        distribution = readout.distribution(products.ravel(), np.repeat(row_fields, n_each, axis=0))
+        pairs = np.repeat(rows, n_each), np.broadcast_to(columns, products.shape).ravel()
+        chances = self.trust(distribution, *pairs).exceed(np.repeat(thresholds, n_each))
+        return np.log(np.maximum(chances, LEAST_PROBABILITY)).reshape(products.shape)
+
     def trust(
         self, learned: PredictiveDistribution, rows: IndexArray, columns: IndexArray
     ) -> PredictiveDistribution:
+        """Return the distributions of pairs as far as they can be trusted."""
         if self.confidence is None:
             return learned
         return self.confidence.apply(learned, rows, columns)
 
     def find_variances(self, rows: IndexArray, columns: IndexArray) -> FloatArray | None:
+        """Return the variances of pairs that the distributions of a readout lack; None without
+        any."""
         variances = None
         for member in self.members.values():
             if isinstance(member.fitted, Factors) and member.fitted.encoder.widens:
@@ -562,6 +536,8 @@ class Predictor(BlockPredictor):
     def change_odds(
         self, rows: IndexArray, columns: IndexArray, thresholds: FloatArray
     ) -> OddsChange | None:
+        """Return the change of the log-odds that values are at least a threshold (rows,), as in
+        `Confidence.change_block`; None where they stay as learned."""
         if self.confidence is None:
             return None
         return self.confidence.change_block(rows, columns, thresholds)
@@ -691,43 +667,16 @@ class Predictor(BlockPredictor):
 
 
 @dataclass(frozen=True)
-class KnownProducts(BlockPredictor):
+class KnownProducts(Predictor):
     """A predictor that reads only the columns (rows, n) of each row whose locations are known.
 
     Pairs come in the order of rows, and then of columns.
     """
 
-    whole: BlockPredictor
-    known: Array
-    readout: Readout
-    drift: Drift | None = None
-    effects: Effects | None = None
-    time: int | TimeArray | None = None
-
-    @classmethod
-    def of(cls, predictor: BlockPredictor, known: Array) -> KnownProducts:
-        """Return the predictor of a predictor's locations (rows, n)."""
-        moved_by = predictor.drift, predictor.effects, predictor.time
-        return cls(predictor, known, predictor.readout, *moved_by)
+    known: Array = field(kw_only=True)
 
     def locate_block(self, rows: IndexArray, columns: Positions) -> Array:
         return self.known  # of a single row
 
     def score(self, rows: IndexArray, columns: IndexArray) -> Scores:
-        return self.whole.score(rows, columns)._replace(location=self.known.ravel())
-
-    def read_rows(self, rows: IndexArray) -> LatentArray:
-        return self.whole.read_rows(rows)
-
-    def trust(
-        self, learned: PredictiveDistribution, rows: IndexArray, columns: IndexArray
-    ) -> PredictiveDistribution:
-        return self.whole.trust(learned, rows, columns)
-
-    def find_variances(self, rows: IndexArray, columns: IndexArray) -> FloatArray | None:
-        return self.whole.find_variances(rows, columns)
-
-    def change_odds(
-        self, rows: IndexArray, columns: IndexArray, thresholds: FloatArray
-    ) -> OddsChange | None:
-        return self.whole.change_odds(rows, columns, thresholds)
+        return super().score(rows, columns)._replace(location=self.known.ravel())
