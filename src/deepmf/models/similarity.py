@@ -250,7 +250,7 @@ class KernelEncoder(Encoder):
         squares /= np.maximum(squares.sum(axis=1, keepdims=True) / _VARIANCE, 1.0)
         explained = squares @ (sizes / (sizes + self.penalty / self.fullness))
         variances = np.maximum(_VARIANCE - explained, _LEAST_VARIANCE)
-        roots = np.sqrt(_get_weights(entries))
+        roots = np.sqrt(entries.weights)
         moves = np.zeros_like(implied)
         for at in np.flatnonzero(np.diff(entries.starts)):
             span = slice(*entries.starts[at : at + 2])
@@ -319,7 +319,7 @@ class KernelRidge(NamedTuple):
         Were entries spread evenly over the cells, W would be sums / (fullness * L + penalty).
         """
         rows, columns = (self.kernels[axis].vectors.astype(np.float64) for axis in AXES)
-        cells, weights = (self.entries.group_of, self.entries.others), _get_weights(self.entries)
+        cells, weights = (self.entries.group_of, self.entries.others), self.entries.weights
         shape = rows.shape[1], columns.shape[1]
         fullness = weights.size / math.prod(np.unique(places).size for places in cells)
 
@@ -441,11 +441,6 @@ def _gather(store: EntryStore, floor: float) -> tuple[float, dict[Axis, AxisEntr
 
 def _get_entries(store: EntryStore, axis: Axis) -> AxisEntries:
     return store.read_trained(axis, np.arange(store.train.shape[axis == "column"]))
-
-
-def _get_weights(entries: AxisEntries) -> FloatArray:
-    weights = entries.extras.weights
-    return np.ones(entries.values.size) if weights is None else weights.astype(np.float64)
 
 
 def _say_something(entries: AxisEntries, floor: float) -> BoolArray:

@@ -114,8 +114,7 @@ class SmoothChain:
         """Go on with other entries of the same series and times."""
         n_series, n_times = entries.starts.size - 1, self._order.size
         place = np.argsort(self._order)
-        weights = entries.extras.weights
-        weights = np.ones(entries.values.size) if weights is None else weights
+        weights = entries.weights
         shape = n_series, n_times
         cells = entries.group_of, place[entries.others]
         observed = scipy.sparse.csr_array((weights, cells), shape=shape)

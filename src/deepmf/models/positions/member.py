@@ -233,7 +233,7 @@ class SmoothEncoder(SolvingEncoder):
         means, deviations = self.units.measure(entries)
         series = entries.group_of
         targets = (entries.values - means[series]) / deviations[series]
-        weights = _get_weights(entries)
+        weights = entries.weights
         shape = len(means), used.size
         observed = scipy.sparse.csr_array((weights, entries.others, entries.starts), shape=shape)
         values = scipy.sparse.csr_array(
@@ -270,7 +270,7 @@ class SmoothEncoder(SolvingEncoder):
             np.concatenate([trained, arrived])[used]
             for trained, arrived in zip(self.measured, (new[:, -3], new[:, -2]), strict=True)
         )
-        weights, series_at = _get_weights(entries), entries.others
+        weights, series_at = entries.weights, entries.others
         targets = (entries.values - means[series_at]) / deviations[series_at]
         shape = n_times, used.size
         new_series = self._split(new)
@@ -398,11 +398,6 @@ def _find_neighbours(trained: FloatArray, positions: FloatArray) -> Neighbours:
         np.where(np.isnan(positions), np.inf, gaps_before),
         np.where(np.isnan(positions), np.inf, gaps_after),
     )
-
-
-def _get_weights(entries: AxisEntries) -> FloatArray:
-    weights = entries.extras.weights
-    return np.ones(entries.values.size) if weights is None else weights.astype(np.float64)
 
 
 @dataclass
