@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from deepmf.formatting import format_quantity
+from deepmf.models.gibbs.chain import compare_chains
 from deepmf.plots import plot_imputed, plot_missing_patterns
 from deepmf.report.content import Figure, LeftOut, Section, Table, render_page, shorten, write_page
 
@@ -75,7 +76,9 @@ def _build_chain_section(imputer: DMFImputer, columns: list[str]) -> Section | L
     traces = imputer.trace_means()
     if not traces:
         return LeftOut("Convergence", "values are not drawn by a chain")
-    ratios = {name: compare_chains(traces[name]) for name in columns if name in traces}
+    # the first half of a chain depends on where it starts
+    chains = {name: np.asarray(traces[name]) for name in columns if name in traces}
+    ratios = {name: compare_chains(part[:, part.shape[1] // 2 :]) for name, part in chains.items()}
     lines = [
         [shorten(name), f"{ratio:.2f}", "yes" if ratio < 1.1 else "no"]  # Gelman and Rubin, 1992
         for name, ratio in ratios.items()
@@ -84,16 +87,3 @@ def _build_chain_section(imputer: DMFImputer, columns: list[str]) -> Section | L
     return Section(
         "Convergence", how, tables=[Table("Chains", ["column", "ratio", "agree"], lines)]
     )
-
-
-def compare_chains(chains: Any) -> float:
-    """Return the potential scale reduction of the second halves of chains (chains, steps).
-
-    >>> round(compare_chains(np.array([[0.0, 0, 1, -1, 1], [9, 0, -1, 1, -1]])), 2) < 1.1
-    True
-    """
-    late = np.asarray(chains)[:, np.shape(chains)[1] // 2 :]
-    n_steps = late.shape[1]
-    within = float(late.var(axis=1, ddof=1).mean())
-    between = float(late.mean(axis=1).var(ddof=1))
-    return float(np.sqrt((n_steps - 1) / n_steps + between / within)) if within > 0 else 1.0

@@ -40,12 +40,12 @@ from deepmf.files import check_path, narwhals, polars
 from deepmf.formatting import format_quantity
 from deepmf.matrix.arrays import IndexArray, ValueArray
 from deepmf.matrix.column_roles import VALUE_HINT, check_roles
-from deepmf.matrix.extras import Extras, PlaceArray
+from deepmf.matrix.extras import Extras
 from deepmf.matrix.frames import NAME_COLUMNS, LongEntries, gather_entries, keep_lines
 from deepmf.matrix.labels import Labelled, Labels
 from deepmf.matrix.matrix import Missing, ObservedMatrix, choose_scale
 from deepmf.matrix.scale import Scale, check_scale
-from deepmf.matrix.sorting import Duplicates, check_on_scale, number_within
+from deepmf.matrix.sorting import Duplicates, check_on_scale, number_in_rows
 from deepmf.matrix.stored import open_store
 from deepmf.matrix.table_form import DETECT, ValueColumn
 from deepmf.storage.model_file import is_own_file
@@ -355,7 +355,7 @@ def join_entries(parts: Sequence[FileEntries], options: ReadOptions) -> Observed
             [(part.numbers.size, part.extras.simplify()) for part in parts_of_entries]
         )
         if any(part.are_ordered for part in parts):
-            extras = extras._replace(places=_number_places(rows.positions))
+            extras = extras._replace(places=number_in_rows(rows.positions))
         try:
             return ObservedMatrix.from_positions(
                 rows,
@@ -374,14 +374,6 @@ def join_entries(parts: Sequence[FileEntries], options: ReadOptions) -> Observed
             if hint is not None and "value" in guess:
                 hint = Hint(*map("; ".join, zip(hint, VALUE_HINT, strict=True)))
             raise DuplicateEntries(message, position=error.position, hint=hint) from error
-
-
-def _number_places(row_of: IndexArray) -> PlaceArray:
-    """Return the place of each entry among those of its row, in the order that they are in."""
-    order = np.argsort(row_of, kind="stable")
-    places = np.empty(row_of.size, dtype=np.int32)
-    places[order] = number_within(row_of[order])
-    return places
 
 
 def _keep_texts(ids: polars.Series, axis: str) -> polars.Series:

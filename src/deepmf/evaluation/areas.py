@@ -161,8 +161,7 @@ def count_seen(model: Model, test: ObservedMatrix) -> int:
     if not model.is_fitted or test.n_entries == 0:
         return 0
     entries, shared_test = model.entries_, select_known_entries(model, test)
-    rows = entries.rows.find(shared_test.row_labels)[shared_test.entry_rows]
-    columns = entries.columns.find(shared_test.column_labels)[shared_test.by_row.columns]
+    rows, columns = shared_test.find_in(entries.rows, entries.columns)
     return int(np.count_nonzero(~np.isnan(entries.values_at(rows, columns))))
 
 

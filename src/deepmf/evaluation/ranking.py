@@ -388,8 +388,7 @@ class _Pairs:
 def _find_pairs(
     seen: EntryStore, test: ObservedMatrix, level: float | None, ranker: Ranker
 ) -> _Pairs:
-    row_of = seen.rows.find(test.row_labels)[test.entry_rows].astype(np.int64)
-    column_of = seen.columns.find(test.column_labels)[test.by_row.columns].astype(np.int64)
+    row_of, column_of = test.find_in(seen.rows, seen.columns)
     is_relevant = np.ones(row_of.size, dtype=bool) if level is None else test.values >= level
     is_good = (np.isnan(seen.values_at(row_of, column_of)) | ranker.allows_repeats) & is_relevant
     if not np.any(is_good):

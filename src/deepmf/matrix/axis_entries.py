@@ -40,6 +40,11 @@ class AxisEntries(NamedTuple):
         return np.bincount(self.group_of, self.extras.weights, minlength=self.starts.size - 1)
 
     @property
+    def weights(self) -> FloatArray:
+        """The weight of each entry, also where all of them are 1."""
+        return self.extras.fill_weights(self.values.size).astype(np.float64)
+
+    @property
     def group_of(self) -> IndexArray:
         """The group of each entry, (entries,)."""
         return np.repeat(np.arange(self.starts.size - 1), np.diff(self.starts))

@@ -13,7 +13,15 @@ import numpy.typing as npt
 import scipy.sparse
 
 from deepmf.errors import BadEntries, BadSetting, check_choice, show_value
-from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, ValueArray, to_numbers
+from deepmf.matrix.arrays import (
+    Array,
+    BoolArray,
+    FloatArray,
+    IndexArray,
+    IndexPair,
+    ValueArray,
+    to_numbers,
+)
 from deepmf.matrix.extras import PLAIN_EXTRAS, Extras, TimeArray, check_weights, parse_times
 from deepmf.matrix.labels import Labelled, Labels, build_label_array
 from deepmf.matrix.limits import Limits
@@ -558,6 +566,12 @@ class ObservedMatrix:
         known_columns = columns.find(self.column_labels) >= 0
         is_known = known_rows[self.entry_rows] & known_columns[self.by_row.columns]
         return self if np.all(is_known) else self.take_entries(is_known)
+
+    def find_in(self, rows: Labels, columns: Labels) -> IndexPair:
+        """Return the positions of the entries among the labels of another matrix; -1 is unknown."""
+        row_of = rows.find(self.row_labels)[self.entry_rows]
+        column_of = columns.find(self.column_labels)[self.by_row.columns]
+        return row_of.astype(np.int64), column_of.astype(np.int64)
 
     def with_form(self, form: TableForm) -> ObservedMatrix:
         """Return the same matrix with other column names or another layout for writing."""

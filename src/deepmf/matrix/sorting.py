@@ -19,7 +19,7 @@ from deepmf.errors import (
 )
 from deepmf.formatting import format_quantity
 from deepmf.matrix.arrays import BoolArray, FloatArray, IndexArray, ValueArray
-from deepmf.matrix.extras import NO_TIME, PLAIN_EXTRAS, Extras, TimeArray
+from deepmf.matrix.extras import NO_TIME, PLAIN_EXTRAS, Extras, PlaceArray, TimeArray
 from deepmf.matrix.labels import Labelled
 from deepmf.matrix.scale import LARGEST, Scale
 
@@ -218,6 +218,18 @@ def number_within(groups: IndexArray) -> IndexArray:
     """
     firsts = np.flatnonzero(np.append(True, groups[1:] != groups[:-1]))
     return np.arange(groups.size) - np.repeat(firsts, np.diff(firsts, append=groups.size))
+
+
+def number_in_rows(row_of: IndexArray) -> PlaceArray:
+    """Return the number from 0 of each entry within its row, in the order that they are in.
+
+    >>> number_in_rows(np.array([7, 3, 7]))
+    array([0, 0, 1], dtype=int32)
+    """
+    order = np.argsort(row_of, kind="stable")
+    places = np.empty(row_of.size, dtype=np.int32)
+    places[order] = number_within(row_of[order])
+    return places
 
 
 def _is_in_row_order(row_of: IndexArray, column_of: IndexArray) -> bool:

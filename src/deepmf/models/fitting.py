@@ -89,8 +89,7 @@ def find_asked(prepared: Prepared, given: Any) -> ObservedMatrix:
         raise BadEntries(
             f"the asked cells have the scale {asked.scale}; the training matrix has {train.scale}"
         )
-    rows = train.rows.find(asked.row_labels)[asked.entry_rows]
-    columns = train.columns.find(asked.column_labels)[asked.by_row.columns]
+    rows, columns = asked.find_in(train.rows, train.columns)
     are_known = (rows >= 0) & (columns >= 0)
     are_free = ~are_known
     are_free[are_known] = prepared.entries.train_places(rows[are_known], columns[are_known]) < 0

@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from deepmf.errors import BadFeatures, CannotExtend, UserError
-from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.entries import EntryStore
-from deepmf.matrix.extras import NO_TIME, Extras, PlaceArray, check_weights, parse_times
+from deepmf.matrix.extras import NO_TIME, Extras, check_weights, parse_times
 from deepmf.matrix.feature_encoding import CategoryEncoding, ColumnEncoding
 from deepmf.matrix.features import AxisFeatures, Features
 from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.matrix.sorting import number_within
+from deepmf.matrix.sorting import number_in_rows
 from deepmf.models.base import Model
 from deepmf.scoring.factors import OTHER_AXIS
 from deepmf.serve.omissions import NO_CHANGES, ContentChanges
@@ -293,7 +293,7 @@ def _build_matrix(entries: dict[Pair, Entry], model: Model) -> ObservedMatrix:
     extras = Extras(
         parse_times(np.array(times)).seconds,
         check_weights(weights, len(weights)),
-        _number_within_rows(row_of.positions) if is_ordered(model) else None,
+        number_in_rows(row_of.positions) if is_ordered(model) else None,
     )
     return ObservedMatrix.from_positions(
         row_of, column_of, np.array(values), scale=model.scale_, extras=extras
@@ -303,14 +303,6 @@ def _build_matrix(entries: dict[Pair, Entry], model: Model) -> ObservedMatrix:
 def is_ordered(model: Model) -> bool:
     """Whether a model was fitted to entries with an order, which then matters for new ones."""
     return model.entries_.train.extras.are_ordered
-
-
-def _number_within_rows(row_of: IndexArray) -> PlaceArray:
-    """Return the number of each entry among those of its row, in the order given."""
-    order = np.argsort(row_of, kind="stable")
-    places = np.empty(row_of.size, dtype=np.int32)
-    places[order] = number_within(row_of[order])
-    return places
 
 
 def _find_empty(entries: EntryStore, axis: Axis, touched: list[Any]) -> list[Any]:

@@ -601,6 +601,13 @@ def compute_r_hat(series: FloatArray) -> float:
     """
     half = series.size // 2
     halves = np.stack([series[:half], series[-half:]])
-    within = float(halves.var(axis=1, ddof=1).mean())
-    between = float(halves.mean(axis=1).var(ddof=1))
-    return math.sqrt((half - 1) / half + between / within) if within > 0 else 1.0
+    return compare_chains(halves)
+
+
+def compare_chains(chains: FloatArray) -> float:
+    """Return the potential scale reduction of chains (chains, steps): their variance together to
+    that of each (Gelman and Rubin, 1992); 1 where they agree."""
+    n_steps = chains.shape[1]
+    within = float(chains.var(axis=1, ddof=1).mean())
+    between = float(chains.mean(axis=1).var(ddof=1))
+    return math.sqrt((n_steps - 1) / n_steps + between / within) if within > 0 else 1.0
