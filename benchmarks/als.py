@@ -43,7 +43,7 @@ def fits(matrix: ObservedMatrix) -> dict[str, Callable[[], object]]:
     return found
 
 
-def timed(fit: Callable[[], object]) -> tuple[float, float]:
+def time_fit(fit: Callable[[], object]) -> tuple[float, float]:
     """Return the seconds of a fit, and those its threads were at work."""
     start, work = time.perf_counter(), time.process_time()
     fit()
@@ -54,7 +54,7 @@ def main() -> None:
     """Time all fits and print a table of the best turns."""
     name, matrix = ml_1m()
     named = fits(matrix)
-    turns = [{fit: timed(named[fit]) for fit in named} for _ in range(TURNS)]
+    turns = [{fit: time_fit(named[fit]) for fit in named} for _ in range(TURNS)]
     seconds, work = (
         {fit: min(turn[fit][part] for turn in turns) for fit in named} for part in (0, 1)
     )

@@ -111,7 +111,7 @@ def measure(split: ArrivalSplit, model: Model) -> dict[str, Any]:
 def compare(split: ArrivalSplit, new_model: Callable[[], Model]) -> dict[str, dict[str, Any]]:
     """Return what a model finds when it is extended, extended without area IV, and fitted again."""
 
-    def timed(step: Callable[[], Model]) -> tuple[Model, dict[str, Any]]:
+    def time_step(step: Callable[[], Model]) -> tuple[Model, dict[str, Any]]:
         start = CLOCK()
         model = step()
         # some are computed when they are read
@@ -130,7 +130,7 @@ def compare(split: ArrivalSplit, new_model: Callable[[], Model]) -> dict[str, di
         "without area IV": lambda: base.extend(without),
         "fitted again": lambda: new_model().fit(everything),
     }
-    found = {name: timed(step) for name, step in models.items()}
+    found = {name: time_step(step) for name, step in models.items()}
     new = np.flatnonzero(~np.isin(split.given.row_labels, split.train.row_labels))
     test = join(split.test["II"], split.test["IV"]).take(new, np.arange(split.given.shape[1]))
     for model, each in found.values():

@@ -49,16 +49,16 @@ SEED = 5
 SHORT_ROW, SHORT_COLUMN = 15, 3
 
 
-def generated(
+def generate_split(
     n_rows: int, n_columns: int, n_entries: int, *, rank: int = 12, noise: float = 1.0, **more: Any
 ) -> Split:
     """Return a generated matrix in parts."""
     settings = {"rank": rank, "noise": noise, "named": False, "seed": SEED} | more
     matrix = generate(n_rows, n_columns, n_entries=n_entries, **settings).matrix
-    return parted(matrix, few=n_entries >= 3_000_000)
+    return split_matrix(matrix, few=n_entries >= 3_000_000)
 
 
-def parted(matrix: ObservedMatrix, *, few: bool = False) -> Split:
+def split_matrix(matrix: ObservedMatrix, *, few: bool = False) -> Split:
     """Return the entries as 80 / 5 / 15 %, or with few to validate and test on."""
     shares = (0.88, 0.02, 0.10) if few else (0.80, 0.05, 0.15)
     return split_entries(matrix, train=shares[0], validation=shares[1], test=shares[2], seed=0)
@@ -78,17 +78,19 @@ def real_values(n_rows: int, n_columns: int, n_entries: int, noise: float) -> Sp
     )
     rows, columns, values = drawn.matrix.entries()
     scale = Scale(low=-10, high=10)
-    return parted(ObservedMatrix.from_entries(rows, columns, np.clip(4 * values, -10, 10), scale))
+    return split_matrix(
+        ObservedMatrix.from_entries(rows, columns, np.clip(4 * values, -10, 10), scale)
+    )
 
 
 def some_entries(name: str, n_entries: int) -> Split:
     """Return random entries of a data set."""
     matrix = load(name)
     chosen = np.random.default_rng(0).permutation(matrix.n_entries)[:n_entries]
-    return parted(matrix.take_entries(np.sort(chosen)))
+    return split_matrix(matrix.take_entries(np.sort(chosen)))
 
 
-def published(name: str) -> Split:
+def load_published(name: str) -> Split:
     """Return the published split, 5 % of its training entries for validation where it has none."""
     split = load_split(name)
     if split.validation.n_entries:
@@ -104,25 +106,25 @@ CASES: dict[str, tuple[str, Callable[[], Split]]] = {
         lambda: some_entries("ml-100k", 10_000),
     ),
     "ml-100k": ("100,000 entries of MovieLens-100K", lambda: some_entries("ml-100k", 100_000)),
-    "u1": ("MovieLens-100K, u1", lambda: published("ml-100k")),
-    "authors": ("MovieLens-1M, the authors' split", lambda: published("ml-1m")),
-    "tall": ("50,000 x 40, 60 % observed", lambda: generated(50_000, 40, 1_200_000, rank=6)),
-    "wide": ("500 x 50,000, 1 % observed", lambda: generated(500, 50_000, 250_000, rank=6)),
+    "u1": ("MovieLens-100K, u1", lambda: load_published("ml-100k")),
+    "authors": ("MovieLens-1M, the authors' split", lambda: load_published("ml-1m")),
+    "tall": ("50,000 x 40, 60 % observed", lambda: generate_split(50_000, 40, 1_200_000, rank=6)),
+    "wide": ("500 x 50,000, 1 % observed", lambda: generate_split(500, 50_000, 250_000, rank=6)),
     "half stars": (
         "1,500 x 2,000, 28,000 half stars",
-        lambda: generated(1500, 2000, 28_000, rank=6, levels=HALF_STARS),
+        lambda: generate_split(1500, 2000, 28_000, rank=6, levels=HALF_STARS),
     ),
     "hundred": (
         "2,000 x 1,000, 101 levels",
-        lambda: generated(2000, 1000, 100_000, rank=6, levels=HUNDRED),
+        lambda: generate_split(2000, 1000, 100_000, rank=6, levels=HUNDRED),
     ),
     "binary": (
         "2,000 x 1,000, 0 / 1",
-        lambda: generated(2000, 1000, 100_000, rank=6, levels=(0.0, 1.0)),
+        lambda: generate_split(2000, 1000, 100_000, rank=6, levels=(0.0, 1.0)),
     ),
     "genotypes": (
         "1,000 x 800, 0 / 1 / 2, 80 % observed, rank 5, noise .3",
-        lambda: generated(
+        lambda: generate_split(
             1000,
             800,
             640_000,
@@ -143,23 +145,26 @@ CASES: dict[str, tuple[str, Callable[[], Split]]] = {
     ),
     "long": (
         "20,000 x 250,000, 800,000 entries",
-        lambda: generated(20_000, 250_000, 800_000, rank=6),
+        lambda: generate_split(20_000, 250_000, 800_000, rank=6),
     ),
-    "3 million": ("20,000 x 8,000, 3 million entries", lambda: generated(20_000, 8000, 3_000_000)),
+    "3 million": (
+        "20,000 x 8,000, 3 million entries",
+        lambda: generate_split(20_000, 8000, 3_000_000),
+    ),
     "10 million": (
         "70,000 x 10,700, 10 million entries",
-        lambda: generated(70_000, 10_700, 10_000_000),
+        lambda: generate_split(70_000, 10_700, 10_000_000),
     ),
 }
 
 
-def measured(case: str, effort: str, device: str, seeds: range) -> dict[str, Any]:
+def measure(case: str, effort: str, device: str, seeds: range) -> dict[str, Any]:
     """Return the errors and costs of all models on one matrix, or their means over several draws of
     a small kind."""
     is_small = case in KINDS
     words, make = (case, None) if is_small else CASES[case]
     splits = [make_kind(case, seed) for seed in seeds] if make is None else [make()]
-    runs = [measured_on(split, effort, device, with_samples=is_small) for split in splits]
+    runs = [measure_split(split, effort, device, with_samples=is_small) for split in splits]
     first, peak = splits[0].train, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     size = {"rows": first.shape[0], "columns": first.shape[1], "entries": first.n_entries}
     named: dict[str, Any] = {
@@ -189,7 +194,7 @@ def measured(case: str, effort: str, device: str, seeds: range) -> dict[str, Any
     return named | size | mean_of(runs) | {"peak_mb": round(peak)} | machine()
 
 
-def measured_on(split: Split, effort: str, device: str, *, with_samples: bool) -> dict[str, Any]:
+def measure_split(split: Split, effort: str, device: str, *, with_samples: bool) -> dict[str, Any]:
     """Return the errors and costs of all models on one split."""
     models: dict[str, Model] = {
         "means": Means(),
@@ -250,7 +255,7 @@ def rmse_of(model: Model, test: ObservedMatrix) -> float:
     return rmse_error(model.predict(rows, columns), values)
 
 
-def runnable(cases: Iterable[str]) -> list[str]:
+def list_runnable(cases: Iterable[str]) -> list[str]:
     """Return the cases whose data is here."""
     needs = {
         "ml-100k, 10,000": "ml-100k",
@@ -283,10 +288,10 @@ def main() -> None:
     if unknown := [case for case in options.cases if case not in known]:
         parser.error(f"there is no case {unknown[0]!r}; there are: {', '.join(known)}")
     if options.here:
-        print(json.dumps(measured(options.cases[0], options.effort, options.device, seeds)))
+        print(json.dumps(measure(options.cases[0], options.effort, options.device, seeds)))
         return
     by_size = sorted(known, key=lambda case: math.inf if "million" in case else 0)
-    cases = runnable(
+    cases = list_runnable(
         options.cases or (["80 x 60"] if QUICK else list(KINDS) if options.small else by_size)
     )
 

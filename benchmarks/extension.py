@@ -50,7 +50,7 @@ def median_ms(step: Callable[[int], Any]) -> float:
     return float(np.median(times[2:]))
 
 
-def measured(n_rows: int) -> dict[str, float]:
+def measure(n_rows: int) -> dict[str, float]:
     """Return the milliseconds of an extension by one row, a fold-in with its ten best columns, and
     of forgetting."""
     model = ALS(latent_size=16, epochs=1).fit(matrix(n_rows))
@@ -115,7 +115,7 @@ def measured(n_rows: int) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    found = {n_rows: measured(n_rows) for n_rows in N_ROWS}
+    found = {n_rows: measure(n_rows) for n_rows in N_ROWS}
     for n_rows, times in found.items():
         print(
             f"{n_rows:>9,} known rows: "

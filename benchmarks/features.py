@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from defaults import published
+from defaults import load_published
 from workload import limit_row_entries, machine
 
 from deepmf.data import AreaSplit, Split, split_areas, split_entries
@@ -114,7 +114,7 @@ def errors_of(model: Model, parts: dict[str, ObservedMatrix]) -> dict[str, float
     return found
 
 
-def measured(
+def measure(
     name: str, model: str, seed: int, part: str, features: dict[str, Any], settings: dict[str, Any]
 ) -> dict[str, Any]:
     """Return all errors of a model, with some features."""
@@ -139,7 +139,7 @@ def measured(
     return result | {"seconds": round(seconds, 1), "best_error": fitted.history_.best_error}
 
 
-def measured_on_split(
+def measure_split(
     split: Split, model: str, features: dict[str, Any], settings: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the error of a model on the test entries of a split, with some features."""
@@ -174,14 +174,14 @@ def main() -> None:
     for with_features in {"none": (False,), "with": (True,), "both": (False, True)}[asked.features]:
         features = features_of(asked.data) if with_features else {}
         if asked.split == "published":
-            found = measured_on_split(published(asked.data), asked.model, features, settings)
+            found = measure_split(load_published(asked.data), asked.model, features, settings)
         elif asked.split == "random":
             split = split_entries(
                 load(asked.data), train=0.88, validation=0.02, test=0.1, seed=asked.seed
             )
-            found = measured_on_split(split, asked.model, features, settings)
+            found = measure_split(split, asked.model, features, settings)
         else:
-            found = measured(asked.data, asked.model, asked.seed, asked.part, features, settings)
+            found = measure(asked.data, asked.model, asked.seed, asked.part, features, settings)
         about = {
             "benchmark": "features",
             "model": asked.model,

@@ -86,15 +86,19 @@ def tables() -> Iterator[Table]:
     for name in SETS:
         yield Table(name, getattr(datasets, f"load_{name}")().data, HIDDEN)
     for n_rows, n_columns, noise, hidden in ((1000, 20, 0.3, 0.5), (150, 30, 0.7, 0.4)):
-        cells = generated(n_rows, n_columns, noise=noise, levels=None)
+        cells = generate_table(n_rows, n_columns, noise=noise, levels=None)
         units = 10.0 ** np.random.default_rng(0).uniform(-2, 4, n_columns)
         yield Table(f"generated, {n_rows} x {n_columns}", cells * units, hidden)
     yield Table(
-        "generated survey, 400 x 60", generated(400, 60, noise=1.0, levels=(1, 2, 3, 4, 5)), 0.8
+        "generated survey, 400 x 60",
+        generate_table(400, 60, noise=1.0, levels=(1, 2, 3, 4, 5)),
+        0.8,
     )
 
 
-def generated(n_rows: int, n_columns: int, *, noise: float, levels: Any) -> npt.NDArray[np.float64]:
+def generate_table(
+    n_rows: int, n_columns: int, *, noise: float, levels: Any
+) -> npt.NDArray[np.float64]:
     """Return a full table of low rank."""
     settings: dict[str, Any] = {
         "rank": 3,
@@ -117,7 +121,7 @@ class Measured(NamedTuple):
     chosen: str
 
 
-def measured(imputer: Any, table: Table, seed: int) -> Measured:
+def measure(imputer: Any, table: Table, seed: int) -> Measured:
     """Hide cells, complete the table, and compare."""
     hidden = np.random.default_rng(seed).random(table.cells.shape) < table.hidden
     start, started = time.perf_counter(), time.process_time()
@@ -130,14 +134,14 @@ def measured(imputer: Any, table: Table, seed: int) -> Measured:
     return Measured(error, seconds, processor_seconds, getattr(imputer, "chosen_model_", ""))
 
 
-def measured_apart(imputer: Any, table: Table, seed: int) -> Measured | None:
+def measure_apart(imputer: Any, table: Table, seed: int) -> Measured | None:
     """Measure in a process of its own; None if it takes more than `MOST_SECONDS`, or fails."""
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
 
     def work() -> None:
         resource.setrlimit(resource.RLIMIT_CPU, (MOST_SECONDS, MOST_SECONDS))
-        sender.send(measured(imputer, table, seed))
+        sender.send(measure(imputer, table, seed))
 
     process = context.Process(target=work)
     process.start()
@@ -271,11 +275,12 @@ def main() -> None:
         if options.tables and not any(word in table.name for word in options.tables):
             continue
         names = [name for name in make() if not options.imputers or name in options.imputers]
-        measure, ended = measured_apart if options.others else measured, {}
+        measure_table = measure_apart if options.others else measure
+        ended = {}
         for name in names:
             runs: list[Measured] = []
             for seed in SEEDS:
-                found = measure(make()[name], table, seed)
+                found = measure_table(make()[name], table, seed)
                 if found is None:
                     break
                 runs.append(found)

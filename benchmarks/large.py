@@ -78,7 +78,7 @@ def build(folder: Path, asked: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def opened(folder: Path, asked: argparse.Namespace) -> dict[str, Any]:
+def open_model(folder: Path, asked: argparse.Namespace) -> dict[str, Any]:
     """Open the file, and answer once."""
     start = time.perf_counter()
     model = load(folder / "large.model")
@@ -94,7 +94,7 @@ def opened(folder: Path, asked: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def verified(folder: Path, asked: argparse.Namespace) -> dict[str, Any]:
+def verify_model(folder: Path, asked: argparse.Namespace) -> dict[str, Any]:
     """Check all of the file."""
     return {"verify_s": round(seconds_of(lambda: verify(folder / "large.model")), 2)}
 
@@ -164,10 +164,10 @@ def batch(folder: Path, asked: argparse.Namespace) -> dict[str, Any]:
 
 PARTS: dict[str, Callable[[Path, argparse.Namespace], dict[str, Any]]] = {
     "build": build,
-    "open": opened,
+    "open": open_model,
     "answers": answers,
     "batch": batch,
-    "verify": verified,
+    "verify": verify_model,
 }
 
 

@@ -14,6 +14,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,7 @@ def entries_of(
     )
 
 
-def seconds(step: Callable[[], Any]) -> float:
+def time_step(step: Callable[[], Any]) -> float:
     """Time one step."""
     clock = time.thread_time if "--cpu" in sys.argv else time.perf_counter
     start = clock()
@@ -47,7 +48,7 @@ def seconds(step: Callable[[], Any]) -> float:
     return clock() - start
 
 
-def living(
+def measure_changes(
     model: Model, matrix: ObservedMatrix, generator: np.random.Generator
 ) -> dict[str, list[float]]:
     """Return the times of each step, one after another for one new row after another: load falls on
@@ -59,15 +60,16 @@ def living(
     for _ in range(REPEATS + 5):
         columns, values = entries_of(matrix, n_entries, generator)
         new = ObservedMatrix.from_entries([-1] * columns.size, columns, values, matrix.scale)
-        times["extend"].append(seconds(lambda new=new: model.extend(new)))  # type: ignore[misc]
-        times["extend_rank"].append(seconds(lambda new=new: model.extend(new).recommend(-1, n=10)))  # type: ignore[misc]
-        times["fold_in"].append(seconds(lambda row=(columns, values): model.fold_in(*row)))  # type: ignore[misc]
+        extend = partial(model.extend, new)
+        times["extend"].append(time_step(extend))
+        times["extend_rank"].append(time_step(lambda: extend().recommend(-1, n=10)))  # noqa: B023
+        times["fold_in"].append(time_step(lambda row=(columns, values): model.fold_in(*row)))  # type: ignore[misc]
         rank = lambda row=(columns, values): model.fold_in(*row).recommend(10)  # noqa: E731
-        times["fold_in_rank"].append(seconds(rank))
+        times["fold_in_rank"].append(time_step(rank))
     return {name: found[5:] for name, found in times.items()}
 
 
-def explaining(
+def measure_explanations(
     model: Model, matrix: ObservedMatrix, n_entries: int, repeats: int
 ) -> tuple[float, float]:
     """Return the median seconds of a fold-in of so many entries, and those of explaining one of its
@@ -76,23 +78,26 @@ def explaining(
     columns, values = entries_of(matrix, n_entries, generator)
     folded, target = model.fold_in(columns, values), matrix.column_labels[0]
     pairs = [
-        (seconds(lambda: model.fold_in(columns, values)), seconds(lambda: folded.explain(target)))
+        (
+            time_step(lambda: model.fold_in(columns, values)),
+            time_step(lambda: folded.explain(target)),
+        )
         for _ in range(repeats)
     ]
     fold_in, explain = (statistics.median(each) for each in zip(*pairs, strict=True))
     return fold_in, explain
 
 
-def measured(model: Model, matrix: ObservedMatrix) -> dict[str, Any]:
+def measure(model: Model, matrix: ObservedMatrix) -> dict[str, Any]:
     """Return all times of a fitted model: medians in milliseconds, and the million pairs in
     seconds."""
     generator = np.random.default_rng(0)
-    times = living(model, matrix, generator)
+    times = measure_changes(model, matrix, generator)
     medians = {
         f"{name}_median_ms": 1000 * statistics.median(found) for name, found in times.items()
     }
-    fold_in, explain = explaining(model, matrix, EXPLAINED, 11)
-    _, longest = explaining(model, matrix, LONGEST, 1)
+    fold_in, explain = measure_explanations(model, matrix, EXPLAINED, 11)
+    _, longest = measure_explanations(model, matrix, LONGEST, 1)
     rows, columns = (
         generator.choice(labels, PAIRS) for labels in (matrix.row_labels, matrix.column_labels)
     )
@@ -106,7 +111,7 @@ def measured(model: Model, matrix: ObservedMatrix) -> dict[str, Any]:
         f"explain_{EXPLAINED}_to_fold_in": round(explain / fold_in, 1),
         f"explain_{LONGEST}_ms": round(1000 * longest, 1),
         "million_pairs_seconds": round(
-            min(seconds(lambda: model.predict(rows, columns)) for _ in range(5)), 3
+            min(time_step(lambda: model.predict(rows, columns)) for _ in range(5)), 3
         ),
     }
 
@@ -120,7 +125,7 @@ def main() -> None:
         "dmf-o, quick": OrdinalDMF(effort="quick", epochs=1, device="cpu"),
         "dmf-o, best": OrdinalDMF(effort="best", epochs=1, device="cpu"),
     }
-    times = {title: measured(model.fit(matrix), matrix) for title, model in models.items()}
+    times = {title: measure(model.fit(matrix), matrix) for title, model in models.items()}
     print(name)
     for figure in times["dmf"]:
         print(f"{figure:>28}" + "".join(f"{result[figure]:>14}" for result in times.values()))

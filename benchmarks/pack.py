@@ -96,7 +96,7 @@ def _product_modulo(places: np.ndarray, step: int, n_cells: int) -> np.ndarray:
     ) % np.uint64(n_cells)
 
 
-def measured(code: str, folder: Path, store: Path) -> Step:
+def measure(code: str, folder: Path, store: Path) -> Step:
     """Run code in a process of its own."""
     command = [sys.executable, "-c", MEASURED.format(code=code), str(folder), str(store)]
     out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
@@ -119,7 +119,7 @@ def main() -> None:
             write_entries(folder, n_entries, text_ids=options.text)
             generated = time.perf_counter() - start
             codes = {"sort": SORT, "pack": PACK, "open": OPEN, "split": SPLIT}
-            steps = {name: measured(code, folder, store) for name, code in codes.items()}
+            steps = {name: measure(code, folder, store) for name, code in codes.items()}
             n_bytes = store.stat().st_size
         for name, step in steps.items():
             print(

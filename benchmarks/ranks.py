@@ -95,7 +95,7 @@ def run_rank(rank: int, size: int, meeting: str, width: int, n_steps: int) -> No
         dist.destroy_process_group()
 
 
-def measured(size: int, width: int, n_steps: int) -> dict[str, Any]:
+def measure(size: int, width: int, n_steps: int) -> dict[str, Any]:
     """Run this script once for each of some ranks; return what the first found."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         meeting = f"127.0.0.1:{free.getsockname()[1]}"
@@ -137,10 +137,10 @@ def main() -> None:
         run_rank(given.rank, given.size, given.meeting, given.width, given.steps)
         return
     turns = [
-        {size: measured(size, given.width, given.steps) for size in TIMED}
+        {size: measure(size, given.width, given.steps) for size in TIMED}
         for _ in range(given.turns)
     ]
-    turns[0] |= {size: measured(size, given.width, 1) for size in MEASURED if size not in TIMED}
+    turns[0] |= {size: measure(size, given.width, 1) for size in MEASURED if size not in TIMED}
     best = {
         name: {size: min(turn[size][name] for turn in turns if size in turn) for size in sizes}
         for name, sizes in (

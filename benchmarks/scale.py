@@ -161,7 +161,7 @@ class Clocks:
             raise KeyboardInterrupt
 
 
-def fitted(model: Model, given: Problem, options: argparse.Namespace) -> dict[str, Any]:
+def measure_fit(model: Model, given: Problem, options: argparse.Namespace) -> dict[str, Any]:
     """Return what the fit of a model took, and its error."""
     peak, start = Peak(), time.perf_counter()
     clocks = Clocks(options.max_seconds, on_gpu=getattr(model, "_on_gpu", False))
@@ -301,15 +301,17 @@ def main() -> None:
         settings = {"device": options.device} | given_settings(options.set)
         if name == "als":
             alone = argparse.Namespace(**vars(options) | {"checkpoint": None})
-            result[name] = fitted(ALS(epochs=options.sweeps), given, alone)
+            result[name] = measure_fit(ALS(epochs=options.sweeps), given, alone)
         elif name == "bayesian":
-            result[name] = fitted(BayesianMF(**settings), given, options)
+            result[name] = measure_fit(BayesianMF(**settings), given, options)
         elif name == "passes":
             result[name] = passes_alone(
                 OrdinalDMF(effort=options.effort, **settings), given, options.passes
             )
         else:
-            result[name] = fitted(OrdinalDMF(effort=options.effort, **settings), given, options)
+            result[name] = measure_fit(
+                OrdinalDMF(effort=options.effort, **settings), given, options
+            )
         if options.backend is not None:
             result |= {"backend": options.backend, "ranks": dist.get_world_size()}
             if dist.get_rank() > 0:

@@ -69,7 +69,7 @@ class Running(NamedTuple):
 
 
 @contextmanager
-def serving(model: Path) -> Iterator[Running]:
+def serve(model: Path) -> Iterator[Running]:
     """Serve a model in a process of its own."""
     command = [
         sys.executable,
@@ -141,11 +141,11 @@ def scenarios(model: str, matrix: ObservedMatrix) -> list[Scenario]:
     ]
 
 
-def measured(
+def measure(
     name: str, matrix: ObservedMatrix, file: Path, *, seconds: float
 ) -> Iterator[dict[str, Any]]:
     """Serve a model, and do one scenario after the other."""
-    with serving(file) as running:
+    with serve(file) as running:
         for scenario in scenarios(name, matrix):
             # warms up
             asyncio.run(
@@ -170,7 +170,7 @@ def many_columns(n_columns: int, file: Path, *, seconds: float) -> dict[str, Any
     matrix = generate(20_000, n_columns, n_entries=5 * n_columns, named=False, seed=0).matrix
     ALS(latent_size=32, epochs=2, seed=0).fit(matrix, progress=False).save(file)
     recommend = scenarios("dmf-o", matrix)[0]
-    with serving(file) as running:
+    with serve(file) as running:
         outcome = asyncio.run(load(running.port, recommend.step, rate=20, seconds=seconds))
         found = outcome.summary() | {"megabytes": running.megabytes()}
     print(f"{n_columns:,} columns, 20 per s: p99 {found['p99_ms']} ms (target 100)", flush=True)
@@ -188,7 +188,7 @@ def memory(name: str, matrix: ObservedMatrix, file: Path, *, minutes: float) -> 
     end."""
     recommend, _, write = scenarios(name, matrix)
     found = []
-    with serving(file) as running:
+    with serve(file) as running:
         for part in range(10):
             for scenario, rate in ((recommend, 50), (write, 10)):
                 asyncio.run(load(running.port, scenario.step, rate=rate, seconds=30 * minutes / 10))
@@ -219,7 +219,7 @@ def main() -> None:
         for name in given.only or ([] if given.columns else MODELS):
             file = Path(folder) / f"{name.replace(', ', '-')}.safetensors"
             MODELS[name]().fit(matrix, progress=False).save(file)
-            for result in measured(name, matrix, file, seconds=given.seconds):
+            for result in measure(name, matrix, file, seconds=given.seconds):
                 results.append(result)
                 times = "".join(f"{result[f'p{share}_ms']:9.1f}" for share in (50, 95, 99))
                 print(

@@ -149,7 +149,7 @@ def levels() -> Iterator[str]:
     yield text(28, 30, "real-valued score", colour=SOFT)
     for y, said, rest, boundaries in (
         (62, "rounded", "to the nearest", [1.5, 2.5, 3.5, 4.5]),
-        (138, "by learned", "boundaries", learned_boundaries()),
+        (138, "by learned", "boundaries", read_boundaries()),
     ):
         yield text(28, y + 22, said)
         yield text(28, y + 40, rest)
@@ -325,7 +325,7 @@ def score(value: float) -> float:
     return 160 + (value - 1.0) * 130
 
 
-def learned_boundaries() -> list[float]:
+def read_boundaries() -> list[float]:
     """Return the boundaries that DMF-D learned on the first split of MovieLens-1M."""
     records = (json.loads(record) for record in QUANTIZERS.read_text(encoding="utf-8").splitlines())
     found: list[float] = next(

@@ -34,7 +34,7 @@ def test_features_of_new_rows_come_with_their_extension(monkeypatch: pytest.Monk
     monkeypatch.setattr(features, "model_class", lambda name: Recording)
     described = {"row_features": rated.row_features, "column_features": rated.column_features}
     GIVEN.clear()
-    found = features.measured("any", "means", 0, "test", described, {})
+    found = features.measure("any", "means", 0, "test", described, {})
     (_, at_fit), *later = GIVEN
     assert [call for call, _ in GIVEN] == ["fit"] + ["extend"] * (1 + len(features.COUNTS))
     assert len(at_fit) == 48  # a fifth is new

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from attack.target import Outcome, measure_latencies, serving
+from attack.target import Outcome, measure_latencies, serve
 from deepmf.datasets import generate
 from deepmf.models.als import ALS
 
@@ -27,7 +27,7 @@ def attack(folder: Path) -> Iterator[Outcome]:
         "search": {"method": "GET", "url": f"/v1/columns?search={columns[0]}"},
         "write": {"method": "PUT", "url": "/v1/rows/new/entries", "json": {"entries": history}},
     }
-    with serving(folder, path) as target:
+    with serve(folder, path) as target:
         latencies = {
             name: measure_latencies(target.client, _REQUESTS, **question)
             for name, question in questions.items()

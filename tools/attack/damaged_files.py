@@ -12,7 +12,14 @@ from pathlib import Path
 import numpy as np
 from tests.fuzz import fuzz
 
-from attack.target import Outcome, Record, Target, save_small_model, wait_for_writes, writing
+from attack.target import (
+    Outcome,
+    Record,
+    Target,
+    save_small_model,
+    wait_for_writes,
+    write_meanwhile,
+)
 from deepmf.errors import DeepMFError
 from deepmf.models.loading import load
 from deepmf.serve import Service, open_database
@@ -41,7 +48,7 @@ def attack(folder: Path) -> Iterator[Outcome]:
 def _write_and_kill(folder: Path, model: Path) -> list[str]:
     """Leave a database whose log holds the last writes; return its rows in their order."""
     record, target = Record(), Target(folder, model, "--database", str(folder / "whole.sqlite"))
-    with writing(target.client.base_url, record, n_writers=1):
+    with write_meanwhile(target.client.base_url, record, n_writers=1):
         wait_for_writes(record, 120)
         target.kill()
     return list(record.values)

@@ -24,9 +24,9 @@ from attack.target import (
     are_alike,
     recommend,
     save_small_model,
-    serving,
+    serve,
     wait_for_writes,
-    writing,
+    write_meanwhile,
 )
 
 _KILLS, _CUTS = 6, 20
@@ -116,8 +116,8 @@ def attack(folder: Path) -> Iterator[Outcome]:
 def kill_server(folder: Path, model: Path, server: Postgres, dice: random.Random) -> Outcome:
     """Kill the server while four connections write, start it again, and go on."""
     record = Record()
-    with serving(folder, model, "--database", server.url) as target:
-        with writing(target.client.base_url, record):
+    with serve(folder, model, "--database", server.url) as target:
+        with write_meanwhile(target.client.base_url, record):
             for _ in range(_KILLS):
                 wait_for_writes(record, dice.randint(1, 60))
                 server.kill()
@@ -135,8 +135,8 @@ def kill_server(folder: Path, model: Path, server: Postgres, dice: random.Random
 def cut_connections(folder: Path, model: Path, server: Postgres, dice: random.Random) -> Outcome:
     """Cut the connections between the service and the server at any moment of a transaction."""
     record, proxy = Record(), Proxy(server.url)
-    with serving(folder, model, "--database", proxy.url) as target:
-        with writing(target.client.base_url, record):
+    with serve(folder, model, "--database", proxy.url) as target:
+        with write_meanwhile(target.client.base_url, record):
             for _ in range(_CUTS):
                 wait_for_writes(record, dice.randint(1, 20))
                 proxy.cut()
@@ -154,13 +154,13 @@ def share_database(folder: Path, model: Path, server: Postgres, dice: random.Ran
     """Write through two services on one database, and kill one of them on the way."""
     record, options = Record(), ("--database", server.url)
     first = Target(folder, model, *options)
-    with serving(folder, model, *options) as second:
-        with writing(second.client.base_url, record, n_writers=2):
-            with writing(first.client.base_url, record, n_writers=2):
+    with serve(folder, model, *options) as second:
+        with write_meanwhile(second.client.base_url, record, n_writers=2):
+            with write_meanwhile(first.client.base_url, record, n_writers=2):
                 wait_for_writes(record, dice.randint(100, 200))
                 first.kill()
             wait_for_writes(record, 50)
-        with serving(folder, model, *options) as third:
+        with serve(folder, model, *options) as third:
             n_lost = record.count_lost(second.client) + record.count_lost(third.client)
             for row in dice.sample(sorted(record.values), 40):
                 n_lost += not are_alike(*(recommend(one.client, row) for one in (second, third)))
@@ -181,8 +181,8 @@ def fill_disk(folder: Path, model: Path) -> Outcome:
         record, database = Record(), disk / "postgres"
         database.mkdir()
         server = Postgres(database)
-        with serving(folder, model, "--database", server.url) as target:
-            with writing(target.client.base_url, record):
+        with serve(folder, model, "--database", server.url) as target:
+            with write_meanwhile(target.client.base_url, record):
                 wait_for_writes(record, 50)
                 filler = disk / "filler"
                 _fill(filler)

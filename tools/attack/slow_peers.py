@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from attack.target import Outcome, Target, measure_latencies, save_small_model, serving
+from attack.target import Outcome, Target, measure_latencies, save_small_model, serve
 from deepmf.datasets import generate
 from deepmf.models.als import ALS
 
@@ -22,12 +22,12 @@ _EXPORT = b"GET /v1/export HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
 def attack(folder: Path) -> Iterator[Outcome]:
     """Hold connections open, and measure what others wait."""
-    with serving(folder, save_small_model(folder)) as target:
+    with serve(folder, save_small_model(folder)) as target:
         yield _hold(target, "send a byte of a body a second", _BODY, is_sending=True)
     large = folder / "large.safetensors"
     matrix = generate(2000, 400, density=0.3, seed=0).matrix
     ALS(latent_size=4, epochs=2, presence=None, seed=0).fit(matrix).save(large)
-    with serving(folder, large) as target:
+    with serve(folder, large) as target:
         yield _hold(target, "ask for all entries and read nothing", _EXPORT, is_sending=False)
 
 

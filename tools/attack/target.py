@@ -79,7 +79,7 @@ def _has_line(output: Path) -> bool:
 
 
 @contextmanager
-def serving(folder: Path, model: Path, *options: str) -> Iterator[Target]:
+def serve(folder: Path, model: Path, *options: str) -> Iterator[Target]:
     """Serve a model within a block."""
     target = Target(folder, model, *options)
     try:
@@ -113,7 +113,7 @@ class Record:
 
 
 @contextmanager
-def writing(address: Any, record: Record, *, n_writers: int = 4) -> Iterator[None]:
+def write_meanwhile(address: Any, record: Record, *, n_writers: int = 4) -> Iterator[None]:
     """Write rows from several connections within a block."""
     is_over = threading.Event()
     with ThreadPoolExecutor(n_writers) as threads:
