@@ -230,32 +230,12 @@ def evaluate_ranking(
     if request.rank_by is None and model.rankers_.rank_by == "next" and _lie_between(model, test):
         request = replace(request, rank_by="relevance")
     ranker = ranked.make_ranker(request)
-    if unknown == "error":
-        check_test_known(ranked, test)
-    entries, known_test = ranked.entries_, select_known_entries(ranked, test)
-    if not known_test.n_entries:
-        raise BadEntries(
-            "no row can be ranked: the model knows the row and the column of no test entry",
-            hint=Hint("pass entries of these rows as given=", "--extend adds entries of new rows"),
-        )
-    pairs = _find_pairs(entries, known_test, request.relevant, ranker)
-    drawn_pairs = pairs.draw(most_rows, seed=seed)
-    popularity = model.entries_.column_counts
-    of_model = _make_rankers(ranked, ranker, test, request)
-    of_popularity = _Popularity(ranked.predictor_, counts=popularity)
-    evaluator = _Evaluator(
-        makers={
-            "model": (type(model).__name__, of_model),
-            "popularity": ("popularity", lambda rows: of_popularity),
-        },
-        seen=entries,
-        popularity=popularity,
-        n_rows=len(model.entries_.rows),
-        request=replace(request, include_observed=ranker.allows_repeats),
-        predictor=ranked.predictor_,
-        feature=feature,
+    pairs = _find_pairs(
+        ranked.entries_, _select_test(ranked, test, unknown), request.relevant, ranker
     )
-    choice = evaluator.choose(np.ones(len(entries.columns), dtype=bool))
+    drawn_pairs = pairs.draw(most_rows, seed=seed)
+    evaluator = _make_evaluator(model, ranked, ranker, test, request, feature)
+    choice = evaluator.choose(np.ones(len(ranked.entries_.columns), dtype=bool))
     lists = evaluator.rank(drawn_pairs, choice)
     overall = evaluator.summarise(lists, choice)
     return RankingEvaluation(
@@ -271,6 +251,45 @@ def evaluate_ranking(
         n_given=None if given is None else given.n_entries,
         areas=_score_areas(evaluator, drawn_pairs, overall),
         by_row=lists["model"].by_row,
+    )
+
+
+def _select_test(model: Model, test: ObservedMatrix, unknown: Unknown) -> ObservedMatrix:
+    """Return the test entries that a model can rank; refuse others where these are errors."""
+    if unknown == "error":
+        check_test_known(model, test)
+    known_test = select_known_entries(model, test)
+    if not known_test.n_entries:
+        raise BadEntries(
+            "no row can be ranked: the model knows the row and the column of no test entry",
+            hint=Hint("pass entries of these rows as given=", "--extend adds entries of new rows"),
+        )
+    return known_test
+
+
+def _make_evaluator(
+    model: Model,
+    ranked: Model,
+    ranker: Ranker,
+    test: ObservedMatrix,
+    request: Request,
+    feature: str | None,
+) -> _Evaluator:
+    """Return what ranks by a model, which `ranked` is with the entries of given rows, and by
+    popularity."""
+    popularity = model.entries_.column_counts
+    of_popularity = _Popularity(ranked.predictor_, counts=popularity)
+    return _Evaluator(
+        makers={
+            "model": (type(model).__name__, _make_rankers(ranked, ranker, test, request)),
+            "popularity": ("popularity", lambda rows: of_popularity),
+        },
+        seen=ranked.entries_,
+        popularity=popularity,
+        n_rows=len(model.entries_.rows),
+        request=replace(request, include_observed=ranker.allows_repeats),
+        predictor=ranked.predictor_,
+        feature=feature,
     )
 
 

@@ -29,19 +29,13 @@ class AxisEntries(NamedTuple):
     extras: Extras = PLAIN_EXTRAS  # of each entry
 
     @property
-    def weights(self) -> FloatArray:
-        """The weight of each entry, (entries,): 1 where entries have none."""
-        weights = self.extras.weights
-        return np.ones(self.values.size) if weights is None else weights.astype(np.float64)
-
-    @property
     def totals(self) -> Array:
         """The total weight of each group: its number of entries where no entry has a weight."""
         return np.bincount(self.group_of, self.extras.weights, minlength=self.starts.size - 1)
 
     @property
     def weights(self) -> FloatArray:
-        """The weight of each entry, also where all of them are 1."""
+        """The weight of each entry, (entries,): 1 where entries have none."""
         return self.extras.fill_weights(self.values.size).astype(np.float64)
 
     @property

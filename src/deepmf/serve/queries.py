@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import islice
@@ -81,17 +81,16 @@ def recommend(
     """Recommend columns to a known row or a new row."""
     model, entries = snapshot.model, snapshot.model.entries_
     options = _read_request(request, snapshot)
-    ranked_by: Any = "popularity"
     row = None if request.row is None else convert_id(request.row, entries.rows)
     reasons: list[dict[str, Any]] = []
+    ranked_by: Any = options.rank_by
     if request.fallback and not new_row and (row is None or row not in entries.rows):
-        best = _rank_popular(entries, options)
+        best, ranked_by = _rank_popular(entries, options), "popularity"
         numbers, areas = _predict_popular(model, best, options.at)
-        columns = best.labels.tolist()
     else:
         row = _find_row(request, model)
         best = new_row.answer(options) if new_row else model.answer(row, options)
-        ranked_by, columns = options.rank_by, best.labels.tolist()
+        columns = best.labels.tolist()
         numbers, areas = _predict_row(model, new_row, row, columns, options.at)
         if request.reasons:
             explained = columns[:MAX_EXPLAINED]
@@ -99,16 +98,33 @@ def recommend(
             reasons = [_list_reasons(explanation) for explanation in explanations]
     if not entries.train.has_values:
         numbers[:, 0] = best.values
+    return s.RecommendResponse(
+        row=row,
+        rank_by=ranked_by,
+        relevant=best.relevant,
+        best=_describe_best(model, best, reasons, _list_fields(model, numbers, areas)),
+        version=snapshot.version,
+    )
+
+
+def _describe_best(
+    model: Model,
+    best: Ranking,
+    reasons: Sequence[Mapping[str, Any]],
+    fields_of_columns: Iterable[dict[str, Any]],
+) -> list[s.RecommendedColumn]:
+    """Return the recommended columns with their predictions, chances, features and reasons."""
+    columns = best.labels.tolist()
     nothing = [None] * len(columns)
     parts = zip(
         columns,
         nothing if best.presence is None else best.presence.tolist(),
         nothing if best.liked is None else best.liked.tolist(),
         [*reasons, *[{}] * (len(columns) - len(reasons))],
-        _list_fields(model, numbers, areas),
+        fields_of_columns,
         strict=True,
     )
-    recommended = [
+    return [
         s.RecommendedColumn(
             column=column,
             column_name=model.column_names_.get(column),
@@ -122,13 +138,6 @@ def recommend(
         )
         for column, presence, liked, why, fields in parts
     ]
-    return s.RecommendResponse(
-        row=row,
-        rank_by=ranked_by,
-        relevant=best.relevant,
-        best=recommended,
-        version=snapshot.version,
-    )
 
 
 def _rank_popular(entries: EntryStore, request: Request) -> Ranking:
