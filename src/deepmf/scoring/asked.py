@@ -21,6 +21,7 @@ by those of the others.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
@@ -236,25 +237,23 @@ class _HeldOut(NamedTuple):
             distribution,
         )
 
-    def fit(self, shape: Shape) -> _Fit:
-        """Return what is learned from these cells."""
+    def fit(self, shape: Shape) -> Calibration:
+        """Return what is learned from these cells; its errors are not measured."""
         cells, predictions = self.cells, self.predictions
-        values = cells.values
-        line = Line.fit(predictions, values)
+        values, knots, odds = cells.values, None, None
+        line, line_of_means = Line.fit(predictions, values), Line.fit(self.means, values)
         residuals = values - self.scale.clip(line.apply(predictions))
         effects, of_cells = Effects.fit(residuals, cells, self.fold_of, shape)
-        if self.distribution is None:
-            return _Fit(line, None, None, effects)
-        of_levels = self.scale.levels is not None
-        odds = Odds.fit(self.distribution, values, of_cells, of_levels=of_levels)
-        means = odds.apply(self.distribution).probabilities @ self.distribution.support
-        curve = bend(line, predictions, means)
-        targets = values - of_cells
-        candidates = [curve, None]
-        knots = choose(
-            candidates, lambda knots: np.square(targets - move(line, knots, predictions))
-        ).candidate
-        return _Fit(line, knots, odds, effects)
+        if self.distribution is not None:
+            of_levels = self.scale.levels is not None
+            odds = Odds.fit(self.distribution, values, of_cells, of_levels=of_levels)
+            means = odds.apply(self.distribution).probabilities @ self.distribution.support
+            candidates = [bend(line, predictions, means), None]
+            targets = values - of_cells
+            knots = choose(
+                candidates, lambda knots: np.square(targets - move(line, knots, predictions))
+            ).candidate
+        return Calibration(values.size, line, line_of_means, knots, odds, effects=effects)
 
     def measure(self, shape: Shape) -> tuple[float, float, float]:
         """Return the root mean squared errors as learned, calibrated, and by the mean.
@@ -273,22 +272,6 @@ class _HeldOut(NamedTuple):
         predictions = (self.predictions, calibrated, by_mean)
         learned, after, constant = (rmse_error(predicted, values) for predicted in predictions)
         return learned, after, constant
-
-
-class _Fit(NamedTuple):
-    """What cells tell of others: as in `Calibration`."""
-
-    line: Line
-    knots: FloatArray | None
-    odds: Odds | None
-    effects: Effects | None
-
-    def predict(self, held_out: _HeldOut) -> FloatArray:
-        """Return predictions for other cells."""
-        predictions = move(self.line, self.knots, held_out.predictions)
-        if self.effects is not None:
-            predictions += self.effects.evaluate(held_out.cells.rows, held_out.cells.columns)
-        return held_out.scale.clip(predictions)
 
 
 @dataclass(frozen=True)
@@ -310,7 +293,7 @@ class Calibration(SteadyPart):
     means: Line
     knots: FloatArray | None
     odds: Odds | None
-    errors: tuple[float, float, float]
+    errors: tuple[float, float, float] = (math.nan, math.nan, math.nan)
     effects: Effects | None = None
 
     @classmethod
@@ -320,10 +303,14 @@ class Calibration(SteadyPart):
         shape: the numbers of trained rows and columns.
         """
         held_out = _HeldOut.of(asked)
-        means = Line.fit(held_out.means, held_out.cells.values)
-        line, knots, odds, effects = held_out.fit(shape)
-        errors = held_out.measure(shape)
-        return cls(held_out.fold_of.size, line, means, knots, odds, errors, effects)
+        return replace(held_out.fit(shape), errors=held_out.measure(shape))
+
+    def predict(self, held_out: _HeldOut) -> FloatArray:
+        """Return predictions for other cells."""
+        predictions = move(self.line, self.knots, held_out.predictions)
+        if self.effects is not None:
+            predictions += self.effects.evaluate(held_out.cells.rows, held_out.cells.columns)
+        return held_out.scale.clip(predictions)
 
     def describe(self) -> dict[str, float]:
         """Return the numbers of a summary by name."""
@@ -453,9 +440,6 @@ class AskedReadout(Readout):
     def values(self, scores: Array) -> FloatArray:
         units = self.units(scores)
         return self.scale.nearest_level(units) if self.predicts_levels else units
-
-    def distribution(self, products: Array, row_fields: LatentArray) -> PredictiveDistribution:
-        return self.calibrate(self._learned.distribution(products, row_fields))
 
     def calibrate(self, found: PredictiveDistribution) -> PredictiveDistribution:
         odds = self.calibration.odds

@@ -23,7 +23,13 @@ from deepmf.files import special
 from deepmf.matrix.arrays import Array, FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
-from deepmf.scoring.distribution import COVERAGES, Frequencies, PredictiveDistribution, find_odds
+from deepmf.scoring.distribution import (
+    COVERAGES,
+    CalibratedDistribution,
+    Frequencies,
+    PredictiveDistribution,
+    find_odds,
+)
 from deepmf.scoring.readouts import Readout
 from deepmf.storage.model_file import Tensors
 from deepmf.storage.parts import Form, Part, below, between, not_falling, not_negative, positive
@@ -172,11 +178,11 @@ class Confidence:
         changes = OddsChange(change.excess[is_changed], change.pooled[is_changed])
         exceedance = learned.exceedance.copy()
         exceedance[is_changed] = special.expit(changes.apply(find_odds(exceedance[is_changed])))
-        trusted = replace(learned, exceedance=exceedance)
         reach = self._find_reach(rows, columns)
-        return trusted.with_coverages(
-            self.coverages, reach, of_levels=self.frequencies.are_of_levels
-        )
+        if self.frequencies.are_of_levels:
+            values = learned.support, learned.boundaries
+            return CalibratedDistribution(*values, exceedance, self.coverages, reach)
+        return replace(learned, exceedance=exceedance).calibrate(self.coverages, reach[:, None])
 
     def calibrate(
         self, learned: PredictiveDistribution, held_out: HeldOut

@@ -322,24 +322,12 @@ class PredictiveDistribution:
         targets: FloatArray = np.quantile(np.concatenate([of_values, as_stated]), COVERAGES)
         return targets
 
-    def with_coverages(
-        self, coverages: FloatArray, reach: FloatArray, *, of_levels: bool
-    ) -> PredictiveDistribution:
-        """Return distributions with intervals calibrated by the result of `choose_coverages`.
-
-        reach: how far the calibration reaches for each pair, (pairs,): 0 not at all, 1 wholly.
-        """
-        if of_levels:
-            return CalibratedDistribution(
-                self.support, self.boundaries, self.exceedance, coverages, reach
-            )
-        return self.calibrate(coverages, reach[:, None])
-
     def calibrate(self, stated: FloatArray, reach: FloatArray | float = 1.0) -> Self:
         """Return distributions with the same medians, whose central intervals state the shares of
         values they hold.
 
-        stated: the result of `measure_coverages` for held-out values.
+        stated: the result of `measure_coverages` for held-out values. reach: how far the calibration
+            reaches, of all pairs or of each, (pairs, 1): 0 not at all, 1 wholly.
         """
         from_median = 2.0 * self.exceedance - 1.0
         shares = np.abs(from_median)
