@@ -17,6 +17,7 @@ NOTHING: IndexArray = np.empty(0, dtype=np.int64)  # no positions
 NOTHING.flags.writeable = False
 
 Axis = Literal["row", "column"]
+OTHER_AXIS: dict[Axis, Axis] = {"row": "column", "column": "row"}
 
 
 class AxisEntries(NamedTuple):

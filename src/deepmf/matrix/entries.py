@@ -389,6 +389,10 @@ class EntryStore:
         """Return the features of rows (or columns)."""
         return {"row": self.row_features, "column": self.column_features}[axis]
 
+    def get_counts(self, axis: Axis) -> IndexArray:
+        """Return the number of entries of each row (or column)."""
+        return self.row_counts if axis == "row" else self.column_counts
+
     def read_trained(self, axis: Axis, positions: IndexArray) -> AxisEntries:
         """Return the entries of some rows (or columns) in trained ones of the other axis, and their
         features."""

@@ -478,19 +478,13 @@ class Model(Estimator):
         if self.scale_.is_interactions:
             ranking = find_similar(entries, axis, label, n, barred=barred)
         else:
-            labels, latents = (
-                (entries.rows, predictor.rows)
-                if axis == "row"
-                else (entries.columns, predictor.columns)
-            )
-            ranking = most_similar(predictor.directions(latents), labels, label, n, barred=barred)
+            latents = {"row": predictor.rows, "column": predictor.columns}[axis]
+            directions, labels = predictor.directions(latents), entries.get_labels(axis)
+            ranking = most_similar(directions, labels, label, n, barred=barred)
         row, column = entries.train.form.name_ids_beside(FRAME_FIELDS)
-        names, ids = (
-            (entries.row_names, (column, row))
-            if axis == "row"
-            else (entries.column_names, (row, column))
-        )
-        return ranking.describe(names, (*ids, "cosine"))
+        if axis == "row":
+            return ranking.describe(entries.row_names, (column, row, "cosine"))
+        return ranking.describe(entries.column_names, (row, column, "cosine"))
 
     def explain(self, row: Any, column: Any, n: int = 5, *, axis: Axis = "row") -> Explanation:
         """Return the n entries of the row that moved its prediction for the column the most.

@@ -8,12 +8,11 @@ import numpy as np
 
 from deepmf.errors import BadSetting, check_count
 from deepmf.matrix.arrays import Array, FloatArray, IndexArray, IndexPair, ObjectArray
-from deepmf.matrix.axis_entries import Axis, AxisEntries
+from deepmf.matrix.axis_entries import OTHER_AXIS, Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.features import AxisFeatures
 from deepmf.matrix.names import Names
 from deepmf.recommend.ranker import Rankers
-from deepmf.scoring.factors import OTHER_AXIS
 from deepmf.scoring.predictor import Predictor
 
 # The largest number of entries that are left out in turn.

@@ -28,14 +28,13 @@ from deepmf.errors import (
 )
 from deepmf.formatting import format_quantity
 from deepmf.matrix.arrays import Array, iterate_pieces
-from deepmf.matrix.axis_entries import NOTHING, Axis, AxisEntries, PlacedEntries
+from deepmf.matrix.axis_entries import NOTHING, OTHER_AXIS, Axis, AxisEntries, PlacedEntries
 from deepmf.matrix.entries import Conflicts, EntryStore
 from deepmf.matrix.extras import NO_TIME, Extras, format_time
 from deepmf.matrix.features import AxisFeatures, Features
 from deepmf.matrix.matrix import ObservedMatrix, check_matrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
-from deepmf.scoring.factors import OTHER_AXIS
 from deepmf.scoring.pairs import Fallback, PredictedAreas
 from deepmf.training.history import Callback, History
 from deepmf.training.settings import (

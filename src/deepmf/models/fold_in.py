@@ -11,7 +11,7 @@ import numpy as np
 
 from deepmf.errors import BadEntries, BadFeatures, BadSetting, OffScale, check_flag, show_value
 from deepmf.matrix.arrays import FloatArray, IndexArray, to_numbers
-from deepmf.matrix.axis_entries import Axis, AxisEntries, PlacedEntries, group
+from deepmf.matrix.axis_entries import OTHER_AXIS, Axis, AxisEntries, PlacedEntries, group
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import Extras, parse_time, parse_times
 from deepmf.matrix.feature_encoding import FeatureVectors
@@ -78,10 +78,6 @@ class Folded:
         encoded = _encode(rankers.entries, predictor, cls.axis, observed)
         return cls(rankers.entries, encoded, observed, single, rankers)
 
-    @property
-    def _others(self) -> Labels:
-        return self.entries.columns if self.axis == "row" else self.entries.rows
-
     def predict(self, labels: Iterable[Any], /, *, at: Any = None) -> FloatArray:
         """Return the predictions for some labels of the other axis, at a time as in
         `Model.predict`."""
@@ -120,7 +116,7 @@ class Folded:
 
     def _ask(self, labels: Iterable[Any], at: Any, question: Question) -> FloatArray:
         check_has_values(self.entries.scale)
-        positions = self._others.positions(labels)
+        positions = self.entries.get_labels(OTHER_AXIS[self.axis]).positions(labels)
         pairs = np.repeat(np.arange(len(self)), positions.size), np.tile(positions, len(self))
         answers = question(self.predictor_at(at), *(pairs if self.axis == "row" else pairs[::-1]))
         return answers if self.single else answers.reshape(len(self), -1, *answers.shape[1:])
@@ -140,7 +136,7 @@ class Folded:
             raise BadSetting(
                 f"explain needs a single {self.axis}; {len(self)} were folded in together"
             )
-        targets = self._others.positions([label])
+        targets = self.entries.get_labels(OTHER_AXIS[self.axis]).positions([label])
         return explain_predictions(
             self.rankers, self.predictor, self.axis, self.observed, 0, targets, n
         )[0]
@@ -264,11 +260,7 @@ def _read_histories(
 ) -> AxisEntries:
     """Return the entries of some histories by position on the other axis, with features."""
     check_flag("ordered", ordered)
-    others, known = (
-        (entries.columns, entries.row_features)
-        if of == "row"
-        else (entries.rows, entries.column_features)
-    )
+    others, known = entries.get_labels(OTHER_AXIS[of]), entries.get_features(of)
     scale, features = entries.scale, _encode_features(known, given, len(histories), of=of)
     have_features = np.zeros(len(histories), dtype=bool) if features is None else features.are_known
     parts = []

@@ -12,7 +12,7 @@ import numpy as np
 
 from deepmf.errors import BadSetting
 from deepmf.matrix.arrays import Array, FloatArray, IndexArray, LatentArray
-from deepmf.matrix.axis_entries import NOTHING, Axis, AxisEntries
+from deepmf.matrix.axis_entries import NOTHING, OTHER_AXIS, Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.recommend.ranking import Ranking, rank_cosines
 from deepmf.scoring.distribution import PredictiveDistribution
@@ -73,16 +73,10 @@ def find_similar(
 ) -> Ranking:
     """Return the n rows (or columns) with the largest cosines: shared entries / sqrt(entries of one
     * of the other)."""
-    is_row = axis == "row"
-    labels, counts = (
-        (entries.rows, entries.row_counts) if is_row else (entries.columns, entries.column_counts)
-    )
-    read_entries, across = (
-        (entries.seen_columns, entries.seen_rows)
-        if is_row
-        else (entries.seen_rows, entries.seen_columns)
-    )
+    labels, counts = entries.get_labels(axis), entries.get_counts(axis)
     position = labels.positions([label])
-    shared = np.bincount(across(read_entries(position).others).others, minlength=len(labels))
+    others = entries.all_entries(axis, position).others
+    sharing = entries.all_entries(OTHER_AXIS[axis], others).others
+    shared = np.bincount(sharing, minlength=len(labels))
     cosines = np.minimum(shared / np.sqrt(np.maximum(counts * counts[position], 1)), 1.0)
     return rank_cosines(cosines, labels, position[0], n, barred=barred)

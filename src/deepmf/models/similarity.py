@@ -29,13 +29,13 @@ from scipy.sparse.linalg import LinearOperator, cg
 
 from deepmf.linalg.products import multiply_entries
 from deepmf.matrix.arrays import BoolArray, FloatArray, IndexArray, LatentArray
-from deepmf.matrix.axis_entries import Axis, AxisEntries
+from deepmf.matrix.axis_entries import OTHER_AXIS, Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.feature_encoding import SimilarityEncoding
 from deepmf.models.members import Conversion, MemberFit, MemberInputs
 from deepmf.models.neighbours import is_dense
 from deepmf.scoring.encoders import Encoder
-from deepmf.scoring.factors import OTHER_AXIS, Factors, unpack_latents
+from deepmf.scoring.factors import Factors, unpack_latents
 from deepmf.scoring.latents import Latents
 from deepmf.storage.model_file import Packed, Tensors
 from deepmf.storage.parts import Check, Form, Part, not_negative, positions_of, positive

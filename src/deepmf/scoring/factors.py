@@ -11,7 +11,7 @@ import numpy as np
 
 from deepmf.errors import BadModelFile, BadSetting
 from deepmf.matrix.arrays import Array, IndexArray, IndexPair, LatentArray
-from deepmf.matrix.axis_entries import NOTHING, Axis, AxisEntries, group
+from deepmf.matrix.axis_entries import NOTHING, OTHER_AXIS, Axis, AxisEntries, group
 from deepmf.matrix.entries import EntryStore
 from deepmf.scoring.arrivals import (
     Arrived,
@@ -25,8 +25,6 @@ from deepmf.scoring.encoders import Encoder, Scores, SolvingEncoder
 from deepmf.scoring.latents import Latents, check_finite, pair_products
 from deepmf.storage.model_file import Packed, Tensors, has_values_to_check
 from deepmf.storage.parts import Form, Part, positions_of, rising
-
-OTHER_AXIS: dict[Axis, Axis] = {"row": "column", "column": "row"}
 
 Positions = slice | IndexArray  # a slice is a range of positions, from its start to its stop
 

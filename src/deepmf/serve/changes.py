@@ -13,6 +13,7 @@ import numpy as np
 
 from deepmf.errors import BadFeatures, CannotExtend, UserError
 from deepmf.matrix.arrays import FloatArray
+from deepmf.matrix.axis_entries import OTHER_AXIS
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import NO_TIME, Extras, check_weights, parse_times
 from deepmf.matrix.feature_encoding import CategoryEncoding, ColumnEncoding
@@ -21,7 +22,6 @@ from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.sorting import number_in_rows
 from deepmf.models.base import Model
-from deepmf.scoring.factors import OTHER_AXIS
 from deepmf.serve.omissions import NO_CHANGES, ContentChanges
 from deepmf.serve.schemas import (
     MAX_ITEMS,

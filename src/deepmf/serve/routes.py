@@ -14,7 +14,7 @@ from fastapi.responses import StreamingResponse
 from starlette.convertors import PathConvertor, register_url_convertor
 
 from deepmf.errors import UserError
-from deepmf.scoring.factors import OTHER_AXIS
+from deepmf.matrix.axis_entries import OTHER_AXIS
 from deepmf.serve import bulk, queries, schemas as s
 from deepmf.serve.auth import ApiKey, check_role, may_see_rows, require_role
 from deepmf.serve.guard import read_body

@@ -13,9 +13,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from deepmf.matrix.axis_entries import OTHER_AXIS
 from deepmf.matrix.labels import Labels
 from deepmf.models.base import Model
-from deepmf.scoring.factors import OTHER_AXIS
 from deepmf.serve.changes import (
     Entry,
     EntryChanges,

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse
 
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
-from deepmf.matrix.axis_entries import NOTHING, Axis, AxisEntries
+from deepmf.matrix.axis_entries import NOTHING, OTHER_AXIS, Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.feature_encoding import FeatureVectors, PositionEncoding
 from deepmf.models.members import Conversion, MemberFit, MemberInputs
@@ -25,7 +25,7 @@ from deepmf.models.positions.chain import (
     square_each,
 )
 from deepmf.scoring.encoders import Scores, SolvingEncoder, split_by_entries
-from deepmf.scoring.factors import OTHER_AXIS, Factors, unpack_latents
+from deepmf.scoring.factors import Factors, unpack_latents
 from deepmf.scoring.latents import Latents
 from deepmf.storage.model_file import Packed, Tensors
 from deepmf.storage.parts import Form, Part, at_most, not_negative, one_of, positions_of, positive
