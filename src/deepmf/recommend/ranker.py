@@ -546,7 +546,9 @@ class Rankers:
     def _trained_total(self) -> float:
         """The total weight of the training entries."""
         train = self.entries.train
-        return float(train.extras.fill_weights(train.n_entries).sum(dtype=np.float64))
+        if train.weights is None:
+            return train.n_entries
+        return float(train.weights.sum(dtype=np.float64))
 
 
 def choose_order(train: ObservedMatrix) -> RankBy:

@@ -149,15 +149,15 @@ def _choose_steady(train: ObservedMatrix, dated: IndexArray, seed: int) -> list[
     if visible.times is None or held_out.times is None or visible.n_entries == 0:
         return components
     visible_residuals = _find_residuals(visible, visible)
-    left = _find_residuals(held_out, visible)
+    hidden_residuals = _find_residuals(held_out, visible)
     for kind in _list_kinds(train.times[dated]):
         component, keys = visible_residuals.build(kind)
-        sums, counts = component.collect(*left[:3])
-        measure = partial(_compute_error, left.residuals, sums, counts)
+        sums, counts = component.collect(*hidden_residuals[:3])
+        measure = partial(_compute_error, hidden_residuals.residuals, sums, counts)
         shrinkage = choose([math.inf, *_SHRINKAGES], measure).candidate
         if shrinkage < math.inf:
             components.append(_Chosen(kind, shrinkage))
-            left = left.subtract(sums / (counts + shrinkage))
+            hidden_residuals = hidden_residuals.subtract(sums / (counts + shrinkage))
             visible_residuals = visible_residuals.subtract(component.evaluate_keys(shrinkage)[keys])
     return components
 
@@ -174,19 +174,20 @@ def _learn_fading(
     visible, last = train.take_entries(~is_last), train.take_entries(is_last)
     if visible.times is None or last.times is None or last.n_entries == 0:
         return [], np.zeros(len(steady))
-    every_residual, left = _find_residuals(visible, visible), _find_residuals(last, visible)
+    every_residual = _find_residuals(visible, visible)
+    last_residuals = _find_residuals(last, visible)
     kinds = [Kind("row", ALWAYS, halvings) for halvings in _HALVINGS]
-    collected = {kind: every_residual.build(kind)[0].collect(*left[:3]) for kind in kinds}
+    collected = {kind: every_residual.build(kind)[0].collect(*last_residuals[:3]) for kind in kinds}
 
     def measure(candidate: _Chosen) -> FloatArray:
         sums, counts = collected[candidate.kind]
-        return np.square(left.residuals - sums / (counts + candidate.shrinkage))
+        return np.square(last_residuals.residuals - sums / (counts + candidate.shrinkage))
 
     none = _Chosen(kinds[0], math.inf)
     candidates = itertools.starmap(_Chosen, itertools.product(kinds, _SHRINKAGES))
     best = choose([none, *candidates], measure, at_least=_DOUBT).candidate
     fading = [] if best is none else [best]
-    evidence = _Evidence(_build_all([*steady, *fading], visible), left)
+    evidence = _Evidence(_build_all([*steady, *fading], visible), last_residuals)
     return fading, evidence.choose_shares(evidence.find_shares())
 
 
