@@ -56,8 +56,8 @@ def reply(fitted: Fitted, task: exchange.Task, question: exchange.Question) -> e
     new_columns = np.setdiff1d(question.columns, known.columns)
     row_features = task.row_features if fitted.with_features else None
     column_features = task.column_features if fitted.with_features else None
-    rows = _folded(fitted.model, fitted.rows, new_rows, extension, row_features)
-    columns = _folded(
+    rows = _fold(fitted.model, fitted.rows, new_rows, extension, row_features)
+    columns = _fold(
         fitted.mirrored, fitted.columns, new_columns, extension.T.tocsr(), column_features
     )
     at_rows, at_columns = question.rows, question.columns
@@ -67,7 +67,7 @@ def reply(fitted: Fitted, task: exchange.Task, question: exchange.Question) -> e
     )
 
 
-def _folded(
+def _fold(
     model: CMF,
     trained: Factors,
     new: exchange.Positions,

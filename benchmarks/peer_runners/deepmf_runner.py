@@ -20,7 +20,7 @@ class Fitted(NamedTuple):
     noted: dict[str, Any]
 
 
-def unfitted(settings: exchange.Settings) -> Any:
+def make_model(settings: exchange.Settings) -> Any:
     """Return the model that the settings name, which imports it."""
     options = {
         name: value
@@ -41,7 +41,7 @@ def fit(task: exchange.Task, settings: exchange.Settings) -> Fitted:
     # rows and columns without entries are asked for on purpose
     warnings.simplefilter("ignore", DeepMFWarning)
     with_features = bool(settings.get("features"))
-    model = unfitted(settings)
+    model = make_model(settings)
     known = task.known
     rows, columns = np.unique(known.rows), np.unique(known.columns)
     train, validation = (
@@ -131,4 +131,4 @@ def _column(name: str, array: npt.NDArray[Any]) -> Any:
 
 
 if __name__ == "__main__":
-    exchange.main(fit, reply, packages=["deepmf", "torch", "numpy"], prepare=unfitted)
+    exchange.main(fit, reply, packages=["deepmf", "torch", "numpy"], prepare=make_model)

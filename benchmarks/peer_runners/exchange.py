@@ -81,7 +81,7 @@ class Task:
     def known(self) -> Entries:
         """Training and validation entries together, for a peer that chooses nothing by the
         latter."""
-        return joined(self.train, self.validation)
+        return join(self.train, self.validation)
 
 
 class Answer(NamedTuple):
@@ -96,7 +96,7 @@ Fit = Callable[[Task, Settings], Any]
 Reply = Callable[[Any, Task, Question], Answer]
 
 
-def joined(*parts: Entries) -> Entries:
+def join(*parts: Entries) -> Entries:
     """Return the entries of several parts."""
     return Entries(
         np.concatenate([part.rows for part in parts]),

@@ -23,7 +23,7 @@ def fit(task: exchange.Task, settings: exchange.Settings) -> Completed:
     table = np.full(task.shape, np.nan)
     known = task.known
     table[known.rows, known.columns] = known.values
-    imputer = unfitted(settings)
+    imputer = make_model(settings)
     if settings["imputer"] == "DMFImputer":
         return Completed(
             imputer.fit_transform(table), {"chosen": getattr(imputer, "chosen_model_", "")}
@@ -34,7 +34,7 @@ def fit(task: exchange.Task, settings: exchange.Settings) -> Completed:
     return Completed(completed * units + means, {})
 
 
-def unfitted(settings: exchange.Settings) -> Any:
+def make_model(settings: exchange.Settings) -> Any:
     """Return the imputer that the settings name, which imports it."""
     name = settings["imputer"]
     if name == "DMFImputer":
@@ -59,4 +59,4 @@ def reply(model: Completed, task: exchange.Task, question: exchange.Question) ->
 
 
 if __name__ == "__main__":
-    exchange.main(fit, reply, packages=["scikit-learn", "numpy"], prepare=unfitted)
+    exchange.main(fit, reply, packages=["scikit-learn", "numpy"], prepare=make_model)

@@ -26,8 +26,8 @@ def fit(task: exchange.Task, settings: exchange.Settings) -> Fitted:
     model = LightFM(
         no_components=settings["components"], loss="logistic", random_state=settings.get("seed", 0)
     )
-    rows = _identified(task.train.rows, task.shape[0], task.row_features)
-    columns = _identified(task.train.columns, task.shape[1], task.column_features)
+    rows = _identify(task.train.rows, task.shape[0], task.row_features)
+    columns = _identify(task.train.columns, task.shape[1], task.column_features)
     away = task.train.values - task.train.values.mean()
     places = task.train.rows, task.train.columns
     signs = scipy.sparse.coo_matrix((np.sign(away), places), shape=task.shape)
@@ -72,7 +72,7 @@ def _scores(
     return scores
 
 
-def _identified(
+def _identify(
     trained: exchange.Positions, count: int, features: scipy.sparse.csr_matrix | None
 ) -> scipy.sparse.csr_matrix:
     """Return the id of each row that has training entries, beside its features."""

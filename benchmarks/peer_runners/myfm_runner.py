@@ -28,12 +28,14 @@ class Machine(NamedTuple):
 
 def fit(task: exchange.Task, settings: exchange.Settings) -> Machine:
     """Sample a machine from training and validation entries."""
-    return sampled(task, settings, task.known)
+    return sample_machine(task, settings, task.known)
 
 
-def sampled(task: exchange.Task, settings: exchange.Settings, known: exchange.Entries) -> Machine:
+def sample_machine(
+    task: exchange.Task, settings: exchange.Settings, known: exchange.Entries
+) -> Machine:
     """Sample a machine for real values, or one of ordered levels (`ordered`), from some entries."""
-    blocks, groups = described(task, settings, known, known, (known.rows, known.columns))
+    blocks, groups = describe_values(task, settings, known, known, (known.rows, known.columns))
     options: dict[str, Any] = {"n_iter": settings["iterations"], "group_shapes": groups}
     if "kept" in settings:
         options["n_kept_samples"] = settings["kept"]
@@ -48,10 +50,12 @@ def sampled(task: exchange.Task, settings: exchange.Settings, known: exchange.En
 
 def reply(model: Machine, task: exchange.Task, question: exchange.Question) -> exchange.Answer:
     """Predict by ids, features and entries, those of the extension included."""
-    settings, seen = model.settings, exchange.joined(task.known, question.extension)
+    settings, seen = model.settings, exchange.join(task.known, question.extension)
     if settings.get("refit") and question.extension.rows.size:
-        model = sampled(task, settings, seen)
-    blocks, _ = described(task, settings, model.known, seen, (question.rows, question.columns))
+        model = sample_machine(task, settings, seen)
+    blocks, _ = describe_values(
+        task, settings, model.known, seen, (question.rows, question.columns)
+    )
     if settings.get("ordered"):
         chances = model.fitted.predict_proba(
             None, X_rel=blocks, n_workers=settings.get("workers", 2)
@@ -62,7 +66,7 @@ def reply(model: Machine, task: exchange.Task, question: exchange.Question) -> e
     )
 
 
-def described(
+def describe_values(
     task: exchange.Task,
     settings: exchange.Settings,
     trained: exchange.Entries,

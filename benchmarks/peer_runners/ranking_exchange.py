@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse
-from exchange import Cannot, Entries, Floats, Positions, Settings, joined, measure_peak_memory_mb
+from exchange import Cannot, Entries, Floats, Positions, Settings, join, measure_peak_memory_mb
 
 ROWS_AT_A_TIME = 500
 
@@ -49,7 +49,7 @@ class RankingTask:
     @property
     def known(self) -> Entries:
         """All entries that the final fit may learn from."""
-        return joined(self.train, self.validation_given, self.validation)
+        return join(self.train, self.validation_given, self.validation)
 
     def positions(self, entries: Entries, on: str) -> scipy.sparse.csr_matrix:
         """Return ones at the positions of entries, of all or of liked ones."""
@@ -89,8 +89,8 @@ def rank_rows(
     """Return the best columns (rows, n) of rows without those of known and given entries; -1 where
     there are none."""
     histories, seen = (
-        task.positions(joined(known, given), on),
-        task.positions(joined(known, given), "all"),
+        task.positions(join(known, given), on),
+        task.positions(join(known, given), "all"),
     )
     are_new = given.rows.size > 0
     lists = np.full((rows.size, task.n), -1)

@@ -13,7 +13,7 @@ from peers.declared import PEERS
 from peers.figures import Clock
 from peers.records import Records
 from peers.report import write_report
-from peers.runs import Bench, run_all, wanted
+from peers.runs import Bench, list_wanted, run_all
 from peers.tasks import TASKS
 
 ROOT = Path(__file__).parents[2]
@@ -43,7 +43,7 @@ def main(given: list[str] | None = None) -> int:
     # so that the run that it ends does not go on alone
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if not options.report_only:
-        runs = list(wanted(peers, [TASKS[name] for name in names], options.seeds))
+        runs = list(list_wanted(peers, [TASKS[name] for name in names], options.seeds))
         run_all(runs, bench, lambda line: print(line, flush=True), again=options.again)
     for path in write_report(bench.records, out, clock):
         print(path)

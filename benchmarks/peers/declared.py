@@ -45,7 +45,7 @@ class Absent:
     reason: str
 
 
-def _declared() -> dict[str, list[dict[str, Any]]]:
+def _read_declarations() -> dict[str, list[dict[str, Any]]]:
     found = tomllib.loads(Path(__file__).with_name("peers.toml").read_text(encoding="utf-8"))
     return {
         kind: [
@@ -59,7 +59,7 @@ def _declared() -> dict[str, list[dict[str, Any]]]:
     }
 
 
-_FOUND = _declared()
+_FOUND = _read_declarations()
 ENVIRONMENTS = tuple(Environment(**one) for one in _FOUND["environment"])
 PEERS = tuple(Peer(**one) for one in _FOUND["peer"])
 ABSENT = tuple(Absent(**one) for one in _FOUND["absent"])

@@ -25,7 +25,7 @@ class Installed(NamedTuple):
     failure: str
 
 
-def installed(
+def ensure_installed(
     environment: Environment,
     folder: Path,
     install: Callable[[Environment, Path], str] | None = None,

@@ -74,8 +74,8 @@ def features_of(name: str, matrix: ObservedMatrix) -> dict[str, Any]:
     """Return the features of a matrix's rows and columns, as zeros and ones and as they were
     published."""
     arrays = feature_arrays(name)
-    users = _aligned(arrays, "user", list(ROWS), matrix.row_labels)
-    films = _aligned(arrays, "film", list(COLUMNS), matrix.column_labels)
+    users = _align(arrays, "user", list(ROWS), matrix.row_labels)
+    films = _align(arrays, "film", list(COLUMNS), matrix.column_labels)
     raw = {f"raw_row_{name}": array for name, array in users.items()}
     raw |= {f"raw_column_{name}": array for name, array in films.items()}
     return {
@@ -85,7 +85,7 @@ def features_of(name: str, matrix: ObservedMatrix) -> dict[str, Any]:
     }
 
 
-def _aligned(arrays: Arrays, label: str, names: Sequence[str], labels: npt.NDArray[Any]) -> Arrays:
+def _align(arrays: Arrays, label: str, names: Sequence[str], labels: npt.NDArray[Any]) -> Arrays:
     order = np.argsort(arrays[label])
     places = order[np.searchsorted(arrays[label], labels, sorter=order)]
     assert np.array_equal(arrays[label][places], labels), (

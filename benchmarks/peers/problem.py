@@ -42,7 +42,7 @@ class Entries(NamedTuple):
         return cls(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
 
     @classmethod
-    def joined(cls, *parts: Entries) -> Entries:
+    def join(cls, *parts: Entries) -> Entries:
         """Return the entries of several parts."""
         return cls(
             np.concatenate([part.rows for part in parts]),
@@ -54,7 +54,7 @@ class Entries(NamedTuple):
         """Return some of the entries: those of a mask, or those at some positions."""
         return Entries(self.rows[which], self.columns[which], self.values[which])
 
-    def mirrored(self) -> Entries:
+    def mirror(self) -> Entries:
         """Return the entries with rows and columns swapped."""
         return Entries(self.columns, self.rows, self.values)
 
@@ -95,7 +95,7 @@ class Problem:
     column_features: OneHot | None = None
     raw: Arrays = field(default_factory=dict)
 
-    def asking(self, names: Sequence[str] | None) -> Problem:
+    def keep_questions(self, names: Sequence[str] | None) -> Problem:
         """Return the problem with these questions alone."""
         return (
             self
@@ -109,12 +109,12 @@ class Problem:
             "shape": np.array(self.shape),
             "levels": self.levels,
             "questions": np.array([asked.name for asked in self.asked]),
-            **_named("train", self.train),
-            **_named("validation", self.validation),
+            **_name_arrays("train", self.train),
+            **_name_arrays("validation", self.validation),
             **self.raw,
         }
         for at, asked in enumerate(self.asked):
-            arrays |= _named(f"question{at}", asked.extension)
+            arrays |= _name_arrays(f"question{at}", asked.extension)
             arrays |= {
                 f"question{at}_rows": asked.test.rows,
                 f"question{at}_columns": asked.test.columns,
@@ -134,5 +134,5 @@ class Problem:
         write_atomically(path, save)
 
 
-def _named(name: str, entries: Entries) -> Arrays:
+def _name_arrays(name: str, entries: Entries) -> Arrays:
     return {f"{name}_entry_{part}": array for part, array in entries._asdict().items()}

@@ -41,7 +41,7 @@ class RankingProblem:
         """The rows that have a liked test entry."""
         return np.unique(self.test.rows[self.test.values >= LIKED])
 
-    def asking(self, names: Sequence[str] | None) -> RankingProblem:
+    def keep_questions(self, names: Sequence[str] | None) -> RankingProblem:
         """Return the problem, which has one question."""
         return self
 
@@ -77,7 +77,7 @@ class RankingProblem:
             raise ValueError(
                 f"there are {self.rows.size} rows with {LENGTH} places; got lists of shape {lists.shape}"
             )
-        known = Entries.joined(self.train, self.validation_given, self.validation, self.given)
+        known = Entries.join(self.train, self.validation_given, self.validation, self.given)
         is_good = self.test.values >= LIKED
         n_columns = self.shape[1]
         keys = self.rows[:, None] * n_columns + lists
@@ -90,7 +90,7 @@ class RankingProblem:
         )
         counts = np.bincount(self.test.rows[is_good], minlength=self.shape[0])[self.rows]
         at_10, at_20 = score_lists(hits[:, :10], counts, n=10), score_lists(hits, counts, n=LENGTH)
-        fitted = Entries.joined(self.train, self.validation_given, self.validation)
+        fitted = Entries.join(self.train, self.validation_given, self.validation)
         popularity = np.bincount(fitted.columns, minlength=n_columns)
         n_rows = np.unique(fitted.rows).size
         listed = lists[:, :10][is_filled[:, :10]]

@@ -23,7 +23,7 @@ class Records:
         """Return where the record of a run lies."""
         return self.folder / task / f"{peer}-{seed}.json"
 
-    def finished(self, peer: Peer, task: str, seed: int) -> bool:
+    def is_finished(self, peer: Peer, task: str, seed: int) -> bool:
         """Say whether a run was made with the settings that are declared; one that failed was made
         too."""
         path = self.path(peer.name, task, seed)

@@ -40,10 +40,14 @@ def write_report(records: Records, folder: Path, clock: Clock = Clock.PROCESSOR)
         name: table(name, lines_of(found, name), clock) for name in TASKS if lines_of(found, name)
     }
     sized = {size: lines_of(found, f"size-{size}") for size in SIZES}
-    tables |= {"tables": imputed(found), "sizes": by_size(sized, clock), "not-run": not_run(found)}
-    paths = [_written(folder / f"{name}.md", text) for name, text in tables.items() if text]
+    tables |= {
+        "tables": tabulate_tables(found),
+        "sizes": tabulate_sizes(sized, clock),
+        "not-run": list_not_run(found),
+    }
+    paths = [_write_text(folder / f"{name}.md", text) for name, text in tables.items() if text]
     figures = {name: as_json(lines_of(found, name)) for name in TASKS if lines_of(found, name)}
-    paths.append(_written(folder / "figures.json", json.dumps(figures, indent=1) + "\n"))
+    paths.append(_write_text(folder / "figures.json", json.dumps(figures, indent=1) + "\n"))
     plots = {"memory-by-size": plot_memory(sized)}
     for name, task in TASKS.items():
         lines = on_first(lines_of(found, name))
@@ -59,7 +63,7 @@ def write_report(records: Records, folder: Path, clock: Clock = Clock.PROCESSOR)
     return paths
 
 
-def _written(path: Path, text: str) -> Path:
+def _write_text(path: Path, text: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
     return path
@@ -71,7 +75,11 @@ def table(name: str, lines: Sequence[Line], clock: Clock) -> str:
     if {"table", "size"} & set(TASKS[name].kinds):
         return ""  # one table for all of these
     kinds = TASKS[name].kinds
-    write = known if "known" in kinds else ranked if {"ranking", "wide"} & set(kinds) else new
+    write = tabulate_new
+    if "known" in kinds:
+        write = tabulate_known
+    elif {"ranking", "wide"} & set(kinds):
+        write = tabulate_rankings
     several = on_most(lines)
     parts = [f"On the first split:\n\n{write(on_first(lines), clock)}"]
     if several:
@@ -81,7 +89,7 @@ def table(name: str, lines: Sequence[Line], clock: Clock) -> str:
     return "\n".join(parts)
 
 
-def known(lines: Sequence[Line], clock: Clock) -> str:
+def tabulate_known(lines: Sequence[Line], clock: Clock) -> str:
     """Return errors and costs of known rows and columns, the lowest error first; the best of each
     column is bold."""
     ordered = sorted(lines, key=lambda line: line.mean("I", "rmse") or 9.0)
@@ -93,7 +101,7 @@ def known(lines: Sequence[Line], clock: Clock) -> str:
     return _markdown([line.title for line in ordered], columns)
 
 
-def ranked(lines: Sequence[Line], clock: Clock) -> str:
+def tabulate_rankings(lines: Sequence[Line], clock: Clock) -> str:
     """Return ranking metrics and costs, the highest NDCG first; a model that ranks by value too has
     a second row."""
     rows = [
@@ -125,12 +133,12 @@ def ranked(lines: Sequence[Line], clock: Clock) -> str:
     return _markdown(titles, columns)
 
 
-def new(lines: Sequence[Line], clock: Clock) -> str:
+def tabulate_new(lines: Sequence[Line], clock: Clock) -> str:
     """Return the errors by area, then those with few entries."""
-    return by_area(lines, clock) + "\n" + cold(lines)
+    return tabulate_areas(lines, clock) + "\n" + tabulate_few_entries(lines)
 
 
-def by_area(lines: Sequence[Line], clock: Clock) -> str:
+def tabulate_areas(lines: Sequence[Line], clock: Clock) -> str:
     """Return the RMSE in each area with all that describes new rows and columns, and what that
     took."""
     columns = {f"area {area}": _cells(lines, area, "rmse") for area in AREAS}
@@ -141,7 +149,7 @@ def by_area(lines: Sequence[Line], clock: Clock) -> str:
     return _markdown([line.title for line in lines], columns)
 
 
-def cold(lines: Sequence[Line]) -> str:
+def tabulate_few_entries(lines: Sequence[Line]) -> str:
     """Return the RMSE for new rows, new columns and both, by how many entries of each are known at
     most."""
     parts = []
@@ -153,7 +161,7 @@ def cold(lines: Sequence[Line]) -> str:
     return "\n".join(parts)
 
 
-def imputed(records: Sequence[Record]) -> str:
+def tabulate_tables(records: Sequence[Record]) -> str:
     """Return the errors on hidden cells of each table, in standard deviations of the column."""
     names = [name for name, task in TASKS.items() if "table" in task.kinds]
     by_task = {
@@ -169,7 +177,7 @@ def imputed(records: Sequence[Record]) -> str:
     return _markdown(titles, columns) if titles else ""
 
 
-def by_size(found: Mapping[int, Sequence[Line]], clock: Clock) -> str:
+def tabulate_sizes(found: Mapping[int, Sequence[Line]], clock: Clock) -> str:
     """Return peak memory, time and error of each method by the number of entries, the least memory
     first."""
     by_title = {size: {line.title: line for line in of_size} for size, of_size in found.items()}
@@ -197,7 +205,7 @@ def by_size(found: Mapping[int, Sequence[Line]], clock: Clock) -> str:
     return _markdown(titles, columns) if titles else ""
 
 
-def not_run(records: Sequence[Record]) -> str:
+def list_not_run(records: Sequence[Record]) -> str:
     """Return what was not run, or did not end, and why."""
     lines = [f"- {absent.title}: {absent.reason}." for absent in ABSENT]
     lines += [

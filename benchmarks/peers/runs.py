@@ -19,7 +19,7 @@ import numpy as np
 
 from deepmf.experiments.source import find_commit
 from peers.declared import ENVIRONMENTS, OURS, Environment, Peer
-from peers.environments import Installed, installed, ours, variables
+from peers.environments import Installed, ensure_installed, ours, variables
 from peers.problem import Problem
 from peers.ranking import RankingProblem
 from peers.records import Record, Records
@@ -61,10 +61,12 @@ class Bench:
         """Return an environment, made if need be."""
         if name == OURS:
             return ours()
-        return installed(next(each for each in self.environments if each.name == name), self.build)
+        return ensure_installed(
+            next(each for each in self.environments if each.name == name), self.build
+        )
 
 
-def wanted(
+def list_wanted(
     peers: Sequence[Peer], tasks: Sequence[Task], seeds: Sequence[int] | None
 ) -> Iterator[Run]:
     """Yield the runs of some peers on the tasks they are for, task by task, so that a problem is
@@ -81,7 +83,7 @@ def run_all(runs: Sequence[Run], bench: Bench, say: Say, *, again: bool = False)
     missing = [
         each
         for each in runs
-        if again or not bench.records.finished(each.peer, each.task.name, each.seed)
+        if again or not bench.records.is_finished(each.peer, each.task.name, each.seed)
     ]
     say(f"{len(runs) - len(missing)} of {len(runs)} runs are recorded; {len(missing)} to make")
     made: tuple[tuple[str, int], Problem | RankingProblem] | None = None
@@ -95,13 +97,13 @@ def run_all(runs: Sequence[Run], bench: Bench, say: Say, *, again: bool = False)
             continue
         key = each.task.name, each.seed
         if made is None or made[0] != key:
-            made = key, each.task.problem(each.seed).asking(bench.questions)
+            made = key, each.task.problem(each.seed).keep_questions(bench.questions)
         record = run_one(each, made[1], environment.python, bench)
         bench.records.add(record)
-        say(f"{each.name}: {told(record)}")
+        say(f"{each.name}: {describe_run(record)}")
 
 
-def told(record: Record) -> str:
+def describe_run(record: Record) -> str:
     """Return what came of a run in one line."""
     if record["failure"]:
         return str(record["failure"])
@@ -126,7 +128,9 @@ def run_one(run: Run, problem: Problem | RankingProblem, python: Path, bench: Be
             json.dumps(settings),
         ]
         start = time.perf_counter()
-        failure = _ended(command, variables(run.peer.environment, threads=bench.threads), limit)
+        failure = _run_command(
+            command, variables(run.peer.environment, threads=bench.threads), limit
+        )
         record["wall_seconds"] = round(time.perf_counter() - start, 2)
         if failure:
             return record | {"failure": failure}
@@ -145,7 +149,7 @@ def run_one(run: Run, problem: Problem | RankingProblem, python: Path, bench: Be
     return record | report | {"seconds": seconds, "scores": found, "failure": None}
 
 
-def _ended(command: list[str], environment: dict[str, str], limit: int) -> str:
+def _run_command(command: list[str], environment: dict[str, str], limit: int) -> str:
     """Run a command to its end or to the limit; return "" or what went wrong. What it starts ends
     with it."""
     pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}

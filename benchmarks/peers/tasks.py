@@ -79,30 +79,28 @@ def of_areas(split: AreaSplit, matrix: ObservedMatrix) -> Problem:
     def positions(part: ObservedMatrix) -> Entries:
         return Entries.of(part, matrix.rows, matrix.columns)
 
-    def mirrored(part: ObservedMatrix) -> Entries:
-        return Entries.of(part, matrix.columns, matrix.rows).mirrored()
+    def mirror(part: ObservedMatrix) -> Entries:
+        return Entries.of(part, matrix.columns, matrix.rows).mirror()
 
     tests = {area: positions(split.test[area]) for area in AREAS}
-    every = Entries.joined(*tests.values())
+    every = Entries.join(*tests.values())
     areas = np.concatenate([np.full(test.rows.size, area) for area, test in tests.items()])
     asked = [Asked("areas", positions(split.extension), every, areas)]
     rows, columns = _described_rows(split), _described_columns(split)
     for count in COUNTS:
         of_rows = positions(limit_row_entries(rows, count, seed=0)) if count else Entries.none()
-        of_columns = (
-            mirrored(limit_row_entries(columns, count, seed=0)) if count else Entries.none()
-        )
+        of_columns = mirror(limit_row_entries(columns, count, seed=0)) if count else Entries.none()
         asked += [
-            _asked(f"new rows, {count}", of_rows, tests["II"]),
-            _asked(f"new columns, {count}", of_columns, tests["III"]),
-            _asked(f"both, {count}", Entries.joined(of_rows, of_columns), tests["IV"]),
+            _make_question(f"new rows, {count}", of_rows, tests["II"]),
+            _make_question(f"new columns, {count}", of_columns, tests["III"]),
+            _make_question(f"both, {count}", Entries.join(of_rows, of_columns), tests["IV"]),
         ]
     return Problem(
         matrix.shape, _levels(matrix), positions(split.train), positions(split.validation), asked
     )
 
 
-def _asked(name: str, extension: Entries, test: Entries) -> Asked:
+def _make_question(name: str, extension: Entries, test: Entries) -> Asked:
     return Asked(name, extension, test, np.full(test.rows.size, name))
 
 

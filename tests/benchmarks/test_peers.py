@@ -14,15 +14,15 @@ from peer_runners import exchange
 from peers import runs, tasks
 from peers.__main__ import main
 from peers.declared import ENVIRONMENTS, OURS, PEERS, Environment, Peer
-from peers.environments import Installed, installed, reason
+from peers.environments import Installed, ensure_installed, reason
 from peers.figures import Clock, Line, lines_of, on_first, on_most
 from peers.one_hot import AGES, COLUMNS, ROWS, one_hot
 from peers.pictures import plot_memory
 from peers.problem import Asked, Entries, Problem
 from peers.ranking import RankingProblem
 from peers.records import Records
-from peers.report import by_size, known, write_report
-from peers.runs import Bench, Run, run_all, wanted
+from peers.report import tabulate_known, tabulate_sizes, write_report
+from peers.runs import Bench, Run, list_wanted, run_all
 from peers.scoring import scores
 from peers.tasks import TASKS, Task, generated, of_size, published_fold
 
@@ -196,11 +196,11 @@ def test_memory_is_told_by_size_with_the_least_at_the_largest_first() -> None:
         100: [sized("small", 90), sized("wide", 70)],
         1000: [sized("small", 110), sized("wide", 900)],
     }
-    head, _, *rows = by_size(found, Clock.PROCESSOR).splitlines()
+    head, _, *rows = tabulate_sizes(found, Clock.PROCESSOR).splitlines()
     assert head.startswith("| method | 100 entries: MiB | 1,000 entries: MiB | 100: seconds |")
     assert rows[0].startswith("| small | 90 | **110** | 0.5 |")
     assert rows[1].startswith("| wide | **70** | 900 |")
-    assert by_size({100: [], 1000: []}, Clock.PROCESSOR) == ""
+    assert tabulate_sizes({100: [], 1000: []}, Clock.PROCESSOR) == ""
     plot = plot_memory(found)
     assert plot is not None
     points = [drawn[0].get_xydata().tolist() for drawn in plot[0].containers]
@@ -211,17 +211,17 @@ def test_memory_is_told_by_size_with_the_least_at_the_largest_first() -> None:
 def test_seconds_are_those_of_a_clock() -> None:
     costs = {"seconds": 3.0, "processor_seconds": 5.0, "peak_memory_mb": 90}
     line = Line("a", "A", "A", ({"seed": 0, "scores": {"I": {"rmse": 0.9}}} | costs,))
-    assert known([line], Clock.WALL).splitlines()[0] == "| method | RMSE | seconds | MiB |"
-    assert known([line], Clock.WALL).splitlines()[-1] == "| A | **.9000** | 3.0 | 90 |"
-    assert "| processor seconds |" in known([line], Clock.PROCESSOR) and "| 5.0 |" in known(
+    assert tabulate_known([line], Clock.WALL).splitlines()[0] == "| method | RMSE | seconds | MiB |"
+    assert tabulate_known([line], Clock.WALL).splitlines()[-1] == "| A | **.9000** | 3.0 | 90 |"
+    assert "| processor seconds |" in tabulate_known(
         [line], Clock.PROCESSOR
-    )
+    ) and "| 5.0 |" in tabulate_known([line], Clock.PROCESSOR)
 
 
 def test_some_questions_can_be_asked_alone() -> None:
     problem = generated(0)
-    assert problem.asking(None) is problem
-    assert [asked.name for asked in problem.asking(["both, 5", "areas"]).asked] == [
+    assert problem.keep_questions(None) is problem
+    assert [asked.name for asked in problem.keep_questions(["both, 5", "areas"]).asked] == [
         "areas",
         "both, 5",
     ]
@@ -272,7 +272,7 @@ def test_cells_that_a_table_lacks_are_neither_known_nor_asked_for() -> None:
     cells = np.arange(60.0).reshape(12, 5)
     cells[2, 1] = np.nan
     problem = tasks.of_table(cells, seed=0)
-    places = Entries.joined(problem.train, problem.asked[0].test)
+    places = Entries.join(problem.train, problem.asked[0].test)
     assert places.rows.size == 59
     assert not ((places.rows == 2) & (places.columns == 1)).any()
     assert problem.asked[0].test.rows.size > 0
@@ -280,11 +280,11 @@ def test_cells_that_a_table_lacks_are_neither_known_nor_asked_for() -> None:
 
 def test_only_tasks_of_a_peers_kind_are_wanted() -> None:
     other = replace(TASK, name="other", kinds=("table",))
-    assert [(run.task.name, run.seed) for run in wanted([fake()], [other, TASK], None)] == [
+    assert [(run.task.name, run.seed) for run in list_wanted([fake()], [other, TASK], None)] == [
         ("small", 0),
         ("small", 1),
     ]
-    assert [run.seed for run in wanted([fake()], [TASK], [1, 7])] == [1]
+    assert [run.seed for run in list_wanted([fake()], [TASK], [1, 7])] == [1]
 
 
 def test_what_cannot_be_installed_is_recorded_with_the_reason(tmp_path: Path) -> None:
@@ -310,7 +310,7 @@ def test_an_environment_is_not_made_twice(tmp_path: Path) -> None:
         return ""
 
     for requirements in (("a==1",), ("a==1",), ("a==2",)):
-        found = installed(Environment("a", requirements), tmp_path, install)
+        found = ensure_installed(Environment("a", requirements), tmp_path, install)
         assert found == Installed(tmp_path / "a" / "bin" / "python", "")
     assert made == ["a", "a"]
 
@@ -336,7 +336,7 @@ def test_runs_are_recorded_kept_and_reported(
     monkeypatch.setitem(TASKS, "small", TASK)
     bench = Bench(tmp_path / "build", Records(tmp_path), threads=1, runners=tmp_path)
     said: list[str] = []
-    all_runs = list(wanted([fake()], [TASK], None))
+    all_runs = list(list_wanted([fake()], [TASK], None))
     run_all(all_runs, bench, said.append)
     assert said[0] == "0 of 2 runs are recorded; 2 to make"
     (line,) = lines_of(bench.records.all(), "small")
@@ -375,9 +375,7 @@ def test_a_peer_that_ranks_is_told_nothing_of_the_test(tmp_path: Path) -> None:
     assert isinstance(problem, RankingProblem)
     problem.write(tmp_path / "task.npz")
     task = ranking_exchange.read_ranking_task(tmp_path / "task.npz")
-    known = Entries.joined(
-        problem.train, problem.validation_given, problem.validation, problem.given
-    )
+    known = Entries.join(problem.train, problem.validation_given, problem.validation, problem.given)
     given = np.concatenate(
         [task.known.rows * 80 + task.known.columns, task.given.rows * 80 + task.given.columns]
     )
