@@ -37,6 +37,29 @@ if TYPE_CHECKING:
     from deepmf.scoring.predictor import Predictor
 
 
+def _predict_chances(
+    model: Model,
+    labels: tuple[Any, Any],
+    asked: dict[str, Any],
+    interval: float | None,
+    *,
+    distribution: bool,
+) -> dict[str, Any]:
+    """Return the ends of intervals, and the probabilities of levels, by the names of their
+    fields."""
+    if not model.gives_distribution:
+        what = "distributions" if distribution else "intervals"
+        raise BadSetting(f"{type(model).__name__} cannot predict {what}; fit with --model dmf-o")
+    fields: dict[str, Any] = {}
+    if interval is not None:
+        fields |= model.predict_interval(*labels, coverage=interval, **asked)._asdict()
+    if distribution:
+        chances = model.predict_distribution(*labels, **asked)
+        names = [f"p_{level:g}" for level in model.support_.tolist()]
+        fields |= dict(zip(names, chances.T, strict=True))
+    return fields
+
+
 @with_option_groups(
     files=FEATURES,
     reading=("row", "column", "value", "separator", "missing", "decimal", "encoding"),
@@ -83,24 +106,18 @@ def predict(
     from deepmf.evaluation.areas import UNKNOWN_HINT
 
     fitted = source.load()
-    how: dict[str, Any] = {"at": parse_moment(at), "unknown": unknown}
+    asked: dict[str, Any] = {"at": parse_moment(at), "unknown": unknown}
     with hint_at_extension(UNKNOWN_HINT):
         read = read_pairs(pairs, fitted, source.reading, unknown=unknown)
         with locate_errors(pairs, UnknownLabel):
-            predictions = (fitted.predict_levels if levels else fitted.predict)(*read.labels, **how)
+            predictions = (fitted.predict_levels if levels else fitted.predict)(
+                *read.labels, **asked
+            )
     areas = fitted.areas(*read.labels, unknown="nan")
     n_unknown = warn_unknown(fitted, pairs, *read.labels, unknown)
     results = {"prediction": predictions, "area": areas}
-    if (distribution or interval is not None) and not fitted.gives_distribution:
-        what = "distributions" if distribution else "intervals"
-        raise BadSetting(f"{type(fitted).__name__} cannot predict {what}; fit with --model dmf-o")
-    if interval is not None:
-        results |= fitted.predict_interval(*read.labels, coverage=interval, **how)._asdict()
-    if distribution:
-        chances = fitted.predict_distribution(*read.labels, **how)
-        results |= {
-            f"p_{level:g}": chances[:, at] for at, level in enumerate(fitted.support_.tolist())
-        }
+    if distribution or interval is not None:
+        results |= _predict_chances(fitted, read.labels, asked, interval, distribution=distribution)
     form = fitted.entries_.train.form
     if read.has_names:
         form = TableForm(read.shown.columns[0], read.shown.columns[1])
