@@ -50,7 +50,7 @@ class Positions(BlockSource):
     def _list_axes(self) -> list[tuple[npt.NDArray[np.int64], int]]:
         return [(np.arange(n), block) for n, block in self.axes]
 
-    next_block = BlockSource.next_positions
+    next_block = BlockSource.draw_positions
 
 
 def new_sampler(

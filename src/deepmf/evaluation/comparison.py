@@ -428,9 +428,10 @@ class SplitErrors:
         """Return an error or a ranking metric in an area, of the model or of popularity; None if
         there is none."""
         if metric in TITLES or metric == "n_distinct":
-            return (
-                getattr(getattr(self.rankings[area], of), metric) if area in self.rankings else None
-            )
+            if area not in self.rankings:
+                return None
+            score: float | None = getattr(getattr(self.rankings[area], of), metric)
+            return score
         return getattr(self.areas[area], metric) if area in self.areas and of == "model" else None
 
 

@@ -541,11 +541,9 @@ class _Evaluator:
         sums = sum(directions[which[:, at]].astype(np.float64) for at in range(columns.shape[1]))
         squares, several = np.square(directions).sum(axis=1)[which].sum(axis=1), filled > 1
         pairs = filled[several] * (filled[several] - 1)
-        return (
-            float(np.mean((np.square(sums).sum(axis=1) - squares)[several] / pairs))
-            if several.any()
-            else None
-        )
+        if several.any():
+            return float(np.mean((np.square(sums).sum(axis=1) - squares)[several] / pairs))
+        return None
 
     def _compare_shares(self, lists: _Lists) -> float | None:
         """Return how far the shares of the feature in the lists are from those in the liked entries
@@ -559,11 +557,9 @@ class _Evaluator:
             self.seen, self.seen.seen_columns(lists.rows), self.feature, self.request.relevant
         )
         counted = liked.any(axis=1)
-        return (
-            float(measure_divergence(liked[counted], listed[counted]).mean())
-            if counted.any()
-            else None
-        )
+        if counted.any():
+            return float(measure_divergence(liked[counted], listed[counted]).mean())
+        return None
 
 
 def find_tail(popularity: IndexArray) -> npt.NDArray[np.bool_]:

@@ -557,11 +557,9 @@ class VectorEncoding(ColumnEncoding):
 
     def items(self, found: Mapping[int, float]) -> list[FeatureItem]:
         size = len(self.means)
-        return (
-            []
-            if size in found or not found
-            else [FeatureItem(self.name, f"{size} numbers", tuple(range(size + 1)))]
-        )
+        if size in found or not found:
+            return []
+        return [FeatureItem(self.name, f"{size} numbers", tuple(range(size + 1)))]
 
 
 @dataclass(frozen=True)

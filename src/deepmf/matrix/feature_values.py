@@ -108,11 +108,9 @@ def infer_kind(values: Array) -> str:
             numbers.size and np.all(numbers == np.round(numbers)) and np.all(np.isfinite(numbers))
         )
         n_distinct = np.unique(numbers).size
-        return (
-            "category"
-            if are_whole and n_distinct <= min(_MOST_CODES, numbers.size / _ONE_IN)
-            else "number"
-        )
+        if are_whole and n_distinct <= min(_MOST_CODES, numbers.size / _ONE_IN):
+            return "category"
+        return "number"
     items = values.tolist()
     types = _find_types(items)
     if types and all(issubclass(kind, (Mapping, Similarities)) for kind in types):

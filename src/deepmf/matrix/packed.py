@@ -108,9 +108,9 @@ def unpack_scale(content: Any) -> Scale:
     """Return the scale whose `to_dict` gave this content; without `bounded` it is bounded."""
     scale_parts = {name: part for name, part in _SCALE.read(content).items() if part is not None}
     with refuse_stored("scale"):
-        return (
-            Scale.interactions() if scale_parts.pop("interactions", False) else Scale(**scale_parts)
-        )
+        if scale_parts.pop("interactions", False):
+            return Scale.interactions()
+        return Scale(**scale_parts)
 
 
 _FORM = Form(

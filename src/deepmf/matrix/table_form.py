@@ -102,11 +102,9 @@ _ID_ENDING = re.compile(r"([_ .-]+(id|ids|uuid|key)|(?<=[a-z])I[Dd]|(?<=user|ite
 def _make_noun(name: str) -> str | None:
     """Return the noun in the name of a field of ids; None if it has none."""
     words = re.sub(r"[_.-]+", " ", _ID_ENDING.sub("", name.strip())).strip().lower()
-    return (
-        words
-        if words.replace(" ", "").isalpha() and words not in ("id", "index", "key", "col")
-        else None
-    )
+    if words.replace(" ", "").isalpha() and words not in ("id", "index", "key", "col"):
+        return words
+    return None
 
 
 PLAIN = TableForm()

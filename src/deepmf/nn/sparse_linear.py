@@ -34,11 +34,9 @@ class SparseLinear(nn.Module):
         if isinstance(batch, SparseBatch):
             product: Tensor = _SparseProduct.apply(self.weight, *batch)  # type: ignore[no-untyped-call]
             return product
-        return (
-            batch.to(self.weight.dtype) @ self.weight
-            if not torch.is_autocast_enabled(batch.device.type)
-            else batch @ self.weight
-        )
+        if not torch.is_autocast_enabled(batch.device.type):
+            return batch.to(self.weight.dtype) @ self.weight
+        return batch @ self.weight
 
 
 class _SparseProduct(torch.autograd.Function):

@@ -698,11 +698,9 @@ def _describe_history(history: History, errors: dict[int, float]) -> str:
             f" The steps after training are not on the curve: {describe_stages(history.stages)}."
         )
     means = history.means_error
-    return (
-        sentence
-        if means is None
-        else f"{sentence} The means have a validation RMSE of {means:.4f}."
-    )
+    if means is None:
+        return sentence
+    return f"{sentence} The means have a validation RMSE of {means:.4f}."
 
 
 def _list_members(model: Model) -> list[Table]:

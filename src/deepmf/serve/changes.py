@@ -100,11 +100,9 @@ def apply_changes(
         )
     empty_rows = _find_empty(model.entries_, "row", rows + bare_rows)
     empty_columns = _find_empty(model.entries_, "column", columns + bare_columns)
-    return (
-        model.forget(rows=empty_rows, columns=empty_columns)
-        if empty_rows or empty_columns
-        else model
-    )
+    if empty_rows or empty_columns:
+        return model.forget(rows=empty_rows, columns=empty_columns)
+    return model
 
 
 def find_refused(model: Model, entries: EntryChanges) -> dict[Pair, str]:
@@ -241,11 +239,9 @@ def collect_features(changes: ContentChanges, axis: Axis) -> Features | None:
 def summarise_features(model: Model, axis: Axis) -> list[FeatureSummary]:
     """Return the features that a model reads of an axis."""
     axis_features = model.entries_.get_features(axis)
-    return (
-        []
-        if axis_features is None
-        else [_summarise_column(column) for column in axis_features.encoding.columns[:MAX_ITEMS]]
-    )
+    if axis_features is None:
+        return []
+    return [_summarise_column(column) for column in axis_features.encoding.columns[:MAX_ITEMS]]
 
 
 def _summarise_column(column: ColumnEncoding) -> FeatureSummary:

@@ -53,22 +53,18 @@ class IdBytes(TypeDecorator[Any]):
             return None
         stored = bytes(value)
         try:
-            return (
-                int(stored[1:])
-                if stored[:1] == b"i"
-                else stored[1:].decode("utf-8", "surrogatepass")
-            )
+            if stored[:1] == b"i":
+                return int(stored[1:])
+            return stored[1:].decode("utf-8", "surrogatepass")
         except ValueError as error:
             raise _build_damage_error(f"{stored[:20]!r} is not an id") from error
 
 
 def encode_id(label: Any) -> bytes:
     """Return an id as the database stores it."""
-    return (
-        b"i%d" % label
-        if isinstance(label, int)
-        else b"s" + str(label).encode("utf-8", "surrogatepass")
-    )
+    if isinstance(label, int):
+        return b"i%d" % label
+    return b"s" + str(label).encode("utf-8", "surrogatepass")
 
 
 _FORGOTTEN = (None, NO_TIME, 1.0)  # the fields of an entry that is forgotten
@@ -462,9 +458,9 @@ def _read_entry(line: Any) -> Entry | None:
 
 def _parse_content(topic: Topic, content: bytes | None) -> Any:
     try:
-        return (
-            None if content is None else _CONTENTS[topic].validate_json(bytes(content), strict=True)
-        )
+        if content is None:
+            return None
+        return _CONTENTS[topic].validate_json(bytes(content), strict=True)
     except ValidationError as error:
         raise _build_damage_error(f"a content of the topic {topic} is not valid") from error
 

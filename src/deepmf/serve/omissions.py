@@ -68,11 +68,9 @@ class Omissions:
 
     def change(self, contents: ContentChanges) -> Omissions:
         """Return the omissions with changes; the same object if there are none."""
-        return (
-            Omissions({**self.contents, **contents})
-            if any(key[0] in OMISSIONS for key in contents)
-            else self
-        )
+        if any(key[0] in OMISSIONS for key in contents):
+            return Omissions({**self.contents, **contents})
+        return self
 
     def find_hidden(self, columns: Labels, now: float | None = None) -> IndexArray:
         """Return the positions of the columns that are hidden at a time; now by default."""

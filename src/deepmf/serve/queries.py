@@ -349,9 +349,9 @@ def get_state(given: s.Id, snapshot: Snapshot, _: object = None) -> s.StateRespo
 
 
 def _to_datetime(seconds: int | None) -> datetime | None:
-    return (
-        None if seconds is None else datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
-    )
+    if seconds is None:
+        return None
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
 
 
 def list_dismissed(given: s.Id, snapshot: Snapshot, _: object = None) -> s.DismissedResponse:

@@ -453,11 +453,9 @@ def _score_draws(draws: FloatArray, table: FloatArray, hidden: MaskArray, column
     apart = np.abs(drawn_values[:, None] - drawn_values).sum(axis=(0, 1)) / (
         len(drawn_values) * (len(drawn_values) - 1)
     )
-    return (
-        float(np.mean(np.abs(drawn_values - values).mean(axis=0) - 0.5 * apart))
-        if values.size
-        else 0.0
-    )
+    if values.size:
+        return float(np.mean(np.abs(drawn_values - values).mean(axis=0) - 0.5 * apart))
+    return 0.0
 
 
 def draw_gaussian(

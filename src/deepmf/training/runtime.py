@@ -63,11 +63,9 @@ class Runtime:
 
     def describe(self) -> str:
         """Name the device for a record of results."""
-        return (
-            torch.cuda.get_device_name(self.device)
-            if self.is_gpu
-            else f"CPU, {torch.get_num_threads()} threads"
-        )
+        if self.is_gpu:
+            return torch.cuda.get_device_name(self.device)
+        return f"CPU, {torch.get_num_threads()} threads"
 
 
 def make_generator(seed: int, purpose: str, device: torch.device | str = "cpu") -> torch.Generator:

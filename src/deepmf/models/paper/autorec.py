@@ -360,11 +360,9 @@ class Shift(NamedTuple):
 def find_unit_map(inputs: str, train: ObservedMatrix) -> Shift | UnitMap:
     """Return the map for inputs that are "raw", "centred" (minus the mean of all entries) or
     "scaled" to [-1, 1]."""
-    return (
-        train.scale.unit_map
-        if inputs == "scaled"
-        else Shift(0.0 if inputs == "raw" else train.mean)
-    )
+    if inputs == "scaled":
+        return train.scale.unit_map
+    return Shift(0.0 if inputs == "raw" else train.mean)
 
 
 class AutoencoderObjective(VectorObjective):

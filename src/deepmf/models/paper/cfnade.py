@@ -310,11 +310,9 @@ class NadePredictor(Predictor):
     ) -> tuple[Latents, IndexArray, IndexArray]:
         """Return the latents of the axis that the network reads, its positions, and the positions
         of outputs."""
-        return (
-            (self.rows, rows, columns)
-            if self._reader.axis == "row"
-            else (self.columns, columns, rows)
-        )
+        if self._reader.axis == "row":
+            return (self.rows, rows, columns)
+        return (self.columns, columns, rows)
 
     @property
     def _reader(self) -> VectorEncoder:
