@@ -425,8 +425,10 @@ def _multiply_lines(lines: Sparse, columns: Sparse) -> Callable[[slice], LatentA
     if columns.shape[1] <= MOST_FULL and lines.shape == columns.shape[::-1]:
         products = multiply_columns(columns, None)
         return lambda span: products[span]
-    factor = columns.toarray() if is_dense(columns) else columns
-    return lambda span: _to_dense(lines[span] @ factor)
+    if is_dense(columns):
+        table = columns.toarray()
+        return lambda span: lines[span].toarray() @ table
+    return lambda span: _to_dense(lines[span] @ columns)
 
 
 def regress(
