@@ -12,6 +12,7 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.scoring.confidence import FEW_COUNTS, LONG_COUNT, Confidence, Trust
 from deepmf.scoring.distribution import COVERAGES, Frequencies, PredictiveDistribution
+from deepmf.training.holdout import HeldOut
 
 LEVELS = np.array([1.0, 2.0, 3.0])
 UNIT_BOUNDARIES = np.array([-0.5, 0.5], dtype=np.float32)
@@ -138,3 +139,16 @@ def test_the_calibration_of_intervals_reaches_usual_histories_alone(entries: Ent
     assert (upper - lower).tolist() == [0.0, 1.0, 1.0]
     lower, upper = trusted.interval(1.0)  # aims at .5, .75 and .83
     assert (upper - lower).tolist() == [0.0, 1.0, 2.0]
+
+
+def test_intervals_are_calibrated_where_the_only_entries_are_held_out() -> None:
+    table = np.array([[1.0, 2.0, np.nan], [3.0, 1.0, np.nan]])
+    matrix = ObservedMatrix.from_array(table, scale=Scale(levels=LEVELS))
+    confidence = make(EntryStore.of(matrix))
+    rows, columns = np.array([0, 1]), np.array([2, 2])  # a column without other entries
+    held_out = HeldOut(rows, columns, np.array([1.0, 3.0]))
+    coverages, usual_counts = confidence.calibrate(predict(2), held_out)
+    assert usual_counts.tolist() == [2.0, 1.0]
+    calibrated = replace(confidence, coverages=coverages, usual_counts=usual_counts)
+    lower, upper = calibrated.apply(predict(2), rows, columns).interval(0.9)
+    assert np.all(lower <= upper)

@@ -194,7 +194,9 @@ class Confidence:
         coverages = plain.choose_coverages(
             held_out.values, of_levels=self.frequencies.are_of_levels
         )
-        return coverages, np.median(self._count_entries(held_out.rows, held_out.columns), axis=1)
+        counts = self._count_entries(held_out.rows, held_out.columns)
+        # the only entry of a row or a column may be held out
+        return coverages, np.maximum(np.median(counts, axis=1), 1.0)
 
     def _find_reach(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
         """Return how far the calibration of intervals reaches for each pair: short histories have
