@@ -232,13 +232,11 @@ def _to_date(item: Any) -> Any:
 def _to_categories(item: Any) -> tuple[str, ...] | None:
     if is_missing(item):
         return None
-    parts = (
-        item.split(SEPARATOR)
-        if isinstance(item, str)
-        else item
-        if isinstance(item, LISTS)
-        else [item]
-    )
+    parts = [item]
+    if isinstance(item, str):
+        parts = item.split(SEPARATOR)
+    elif isinstance(item, LISTS):
+        parts = list(item)
     present = [part for part in parts if not is_missing(part)]
     if isinstance(item, LISTS) and any(
         isinstance(part, float | np.floating) and part % 1 for part in present
@@ -251,9 +249,9 @@ def _to_categories(item: Any) -> tuple[str, ...] | None:
 def _to_vector(item: Any) -> tuple[float, ...] | None:
     if is_missing(item):
         return None
-    parts = (
-        item.replace(SEPARATOR, " ").replace(",", " ").split() if isinstance(item, str) else item
-    )
+    parts = item
+    if isinstance(item, str):
+        parts = item.replace(SEPARATOR, " ").replace(",", " ").split()
     vector = tuple(map(float, parts))
     if not vector or not all(abs(number) < _LARGEST_NUMBER for number in vector):
         raise ValueError(f"{item!r} is no vector of finite numbers")

@@ -93,9 +93,8 @@ class Omissions:
     def _times(self) -> tuple[FloatArray, FloatArray]:
         """From and until when each column with a state is visible; a hidden column never is."""
         states = self.states.values()
-        starts = [
-            np.inf if not state.visible else -np.inf if state.start is None else state.start
-            for state in states
-        ]
-        stops = [np.inf if state.stop is None else state.stop for state in states]
-        return np.array(starts), np.array(stops)
+        starts = np.array([state.start for state in states], dtype=np.float64)
+        stops = np.array([state.stop for state in states], dtype=np.float64)
+        starts[np.isnan(starts)], stops[np.isnan(stops)] = -np.inf, np.inf  # where none is given
+        starts[[not state.visible for state in states]] = np.inf
+        return starts, stops

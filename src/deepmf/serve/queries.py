@@ -498,23 +498,25 @@ def _list_fields(model: Model, numbers: FloatArray, areas: AreaArray) -> list[di
     levels = model.support_.tolist() if model.gives_distribution else []
     described = numbers.astype(object)
     described[np.isnan(numbers)] = None
-    return [
-        {
-            "expected": expected,
-            "level": level,
-            "distribution": [
-                {"level": name, "probability": probability}
-                for name, probability in zip(levels, probabilities, strict=True)
-            ]
-            if probabilities and low is not None
-            else None,
-            "interval": low if low is None else {"low": low, "high": high, "coverage": COVERAGE},
-            "area": area or None,
-        }
-        for (expected, level, low, high, *probabilities), area in zip(
-            described.tolist(), areas.tolist(), strict=True
+    fields = []
+    for line, area in zip(described.tolist(), areas.tolist(), strict=True):
+        expected, level, low, high, *probabilities = line
+        interval = distribution = None
+        if low is not None:
+            interval = {"low": low, "high": high, "coverage": COVERAGE}
+        if low is not None and probabilities:
+            chances = zip(levels, probabilities, strict=True)
+            distribution = [{"level": name, "probability": chance} for name, chance in chances]
+        fields.append(
+            {
+                "expected": expected,
+                "level": level,
+                "distribution": distribution,
+                "interval": interval,
+                "area": area or None,
+            }
         )
-    ]
+    return fields
 
 
 def _list_reasons(found: Explanation) -> dict[str, Any]:

@@ -494,14 +494,11 @@ def commit_writes(
                 },
             )
             after = before.change(pending.entries, pending.contents, version=version)
-        receipts = [
-            receipt
-            if isinstance(receipt, Exception) or receipt.data_version
-            else receipt._replace(
-                model_version=after.model_version, data_version=after.data_version
-            )
-            for receipt in receipts
-        ]
+        for at, receipt in enumerate(receipts):
+            if not isinstance(receipt, Exception) and not receipt.data_version:
+                receipts[at] = receipt._replace(
+                    model_version=after.model_version, data_version=after.data_version
+                )
         transaction.write_receipts(
             {
                 _digest(write.key): Receipt(write.digest(), receipt.to_json(write.key))

@@ -62,8 +62,10 @@ def choose(
     best = int(np.argmin([np.mean(loss) for loss in losses]))
     fall = np.asarray(losses[usual] - losses[best])
     unit = fall.std() / math.sqrt(fall.size) if fall.ndim else losses[usual]
-    at = best if fall.mean() > (at_least * unit if at_least else 0.0) else usual
-    return Choice(candidates[at], losses[at])
+    least_fall = at_least * unit if at_least else 0.0  # without a condition, a unit may be NaN
+    if fall.mean() > least_fall:
+        return Choice(candidates[best], losses[best])
+    return Choice(candidates[usual], losses[usual])
 
 
 def draw_some(places: IndexArray, most: int, *, seed: int | list[int]) -> IndexArray:

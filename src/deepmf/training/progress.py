@@ -53,7 +53,8 @@ def describe_duration(seconds: float) -> str:
     if seconds < 1.5:
         return "about a second"
     number, unit = (seconds, "seconds") if seconds < 99.5 else (seconds / 60, "minutes")
-    step = 1 if number < 9.5 else 5 if number < 99.5 else 30
+    steps = {9.5: 1, 99.5: 5, math.inf: 30}  # of numbers below
+    step = next(step for limit, step in steps.items() if number < limit)
     return f"about {round(number / step) * step:,} {unit}"
 
 
