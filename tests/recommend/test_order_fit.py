@@ -69,6 +69,26 @@ def test_an_entry_without_a_date_counts_as_the_earliest() -> None:
     np.testing.assert_allclose(counts, 3 * np.array([1, 2, 1]) / 4)
 
 
+@pytest.mark.slow
+def test_dates_that_tell_nothing_change_no_list() -> None:
+    """Half of the rows take even columns and half odd ones, popular ones more often."""
+    numbers = np.random.default_rng(0)
+    chances = 3.0 / (np.arange(80) // 2 + 3.0)
+    alike = (np.arange(160)[:, None] - np.arange(80)) % 2 == 0
+    rows, columns = np.nonzero(numbers.random(alike.shape) < chances * np.where(alike, 0.6, 0.05))
+    clicks = ObservedMatrix.from_interactions(rows, columns)
+    times = numbers.integers(0, 1000 * DAY, clicks.n_entries)
+    plain, dated = (
+        Means(presence="full").fit(matrix)
+        for matrix in (clicks, clicks.with_extras(Extras(times=times)))
+    )
+    assert dated.chosen_["rank_by"] == "relevance" and dated.rankers_.following is not None
+    labels = clicks.row_labels
+    np.testing.assert_array_equal(
+        dated.recommend(labels, n=5).labels, plain.recommend(labels, n=5).labels
+    )
+
+
 def make_rankers(recency: Recency | None, **presence: Any) -> Rankers:
     model = Means(presence="full").fit(make_fashions())
     assert model.rankers_.presence is not None
