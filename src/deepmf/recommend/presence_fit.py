@@ -363,8 +363,10 @@ class _Choice:
         model, scores = scored
         best = Presence(model, spread=self._spread, liking_weight=_USUAL_LIKING_WEIGHT)
         lists = self._list(scores, _LONG_LIST)
+        # the filter of a full model follows popularity as far as it helps
+        shares = _POPULARITY_SHARES if model.kind == "nearest" else _POPULARITY_SHARES[:1]
         for name, values in (
-            ("popularity_share", _POPULARITY_SHARES),
+            ("popularity_share", shares),
             ("popularity_power", _POPULARITY_POWERS),
         ):
             trials: list[Presence] = [replace(best, **{name: value}) for value in values]  # type: ignore[arg-type]
