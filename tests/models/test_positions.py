@@ -16,7 +16,7 @@ from deepmf.matrix.features import AxisFeatures
 from deepmf.models.loading import load
 from deepmf.models.members import MemberInputs
 from deepmf.models.positions.chain import Process, SmoothChain, Times
-from deepmf.models.positions.member import PositionsMember
+from deepmf.models.positions.member import PositionsMember, combine_errors
 from deepmf.scoring.predictor import Link
 from deepmf.training.holdout import HeldOut
 
@@ -255,3 +255,11 @@ def test_a_link_with_a_support_expects_what_the_member_says() -> None:
     values = np.linspace(1.01, 49.9, 200)
     above = expit(link.locate(values)[:, None].astype(np.float64) - np.array(link.cutpoints))
     np.testing.assert_allclose(support[0] + above @ np.diff(support), values, atol=0.05)
+
+
+def test_gaps_do_not_outweigh_single_cells_where_chains_are_compared() -> None:
+    are_in_gaps = np.array([True, True, False, False])
+    few_factors = combine_errors(np.array([2.0, -2.0, 0.4, -0.4]), are_in_gaps)
+    many_factors = combine_errors(np.array([2.1, -2.1, 0.2, -0.2]), are_in_gaps)
+    assert many_factors < few_factors
+    assert combine_errors(np.array([3.0, 1.0]), np.zeros(2, dtype=bool)) == 5.0

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import scipy.sparse
 
-from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
+from deepmf.matrix.arrays import BoolArray, FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import NOTHING, OTHER_AXIS, Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.feature_encoding import FeatureVectors, PositionEncoding
@@ -29,6 +29,7 @@ from deepmf.scoring.factors import Factors, unpack_latents
 from deepmf.scoring.latents import Latents
 from deepmf.storage.model_file import Packed, Tensors
 from deepmf.storage.parts import Form, Part, at_most, not_negative, one_of, positions_of, positive
+from deepmf.training.holdout import HeldOut
 
 # Passes of a chain before its first sample, those between samples, and samples.
 _BURN_IN, _BETWEEN, _N_SAMPLES = 30, 4, 24
@@ -417,8 +418,7 @@ class PositionsMember:
         for trial in self._list_trials(calendar, entries):
             trial.start(training, seed=self.seed)
             trial.run(_TRIAL_BURN_IN, _TRIAL_SAMPLES)
-            errors = held_out.values - trial.predict(training, held_out.rows, held_out.columns)
-            trial.error = float(np.mean(np.square(errors)))
+            trial.measure(training, held_out)
             if best is None or trial.error < (1.0 - _LEAST_GAIN) * best.error:
                 best = trial
         assert best is not None
@@ -499,6 +499,13 @@ def _bound_size(size: int, n_series: int, n_times: int, n_entries: int) -> int:
     return max(1, min(size, n_series, int(by_entries), int(by_times)))
 
 
+def combine_errors(errors: FloatArray, are_in_gaps: BoolArray) -> float:
+    """Return the mean squared error of times with entries times that of gaps, by which chains are
+    compared: gaps have far larger errors, but must not count for more."""
+    groups = [errors[part] for part in (are_in_gaps, ~are_in_gaps) if part.any()]
+    return math.prod(float(np.mean(np.square(group))) for group in groups)
+
+
 class _Trial:
     """A chain that is compared with others on held-out entries."""
 
@@ -545,6 +552,12 @@ class _Trial:
             factors = sample.series[series]
             total += np.einsum("pf,pf->p", factors[:, :-1], sample.times[times]) + factors[:, -1]
         return means[series] + deviations[series] * total / len(self.samples)
+
+    def measure(self, entries: EntryStore, held_out: HeldOut) -> None:
+        """Measure the error of held-out entries."""
+        errors = held_out.values - self.predict(entries, held_out.rows, held_out.columns)
+        times = held_out.columns if self.calendar.axis == "column" else held_out.rows
+        self.error = combine_errors(errors, self.are_empty[times])
 
     def _standardise(self, entries: EntryStore) -> AxisEntries:
         axis = OTHER_AXIS[self.calendar.axis]
