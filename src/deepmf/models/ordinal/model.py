@@ -576,7 +576,10 @@ def trust_blend(
     blend: Blend, readout: OrdinalReadout, inputs: MemberInputs, trust: Trust, values: HeldOutValues
 ) -> Predictor:
     """Return the predictor of a blend, whose intervals are calibrated on held-out entries."""
-    predictor = Predictor({name: part.to_blended() for name, part in blend.items()}, readout)
+    members = {name: part.to_blended() for name, part in blend.items()}
+    if "network" in members:  # by which rows and columns are compared, so it comes first
+        members = {"network": members["network"]} | members
+    predictor = Predictor(members, readout)
     if readout.support.size < 2:
         return predictor
     assert inputs.held_out is not None
