@@ -85,12 +85,12 @@ def test_what_is_written_counts_and_what_is_forgotten_is_gone_at_once() -> None:
     later = {row: [c for c in own if c not in rows.get(row, ())] for row, own in more.items()}
     later = {row: own for row, own in later.items() if own} | {"row 99": ["new", "c03", "newer"]}
     first = Histories(make_store(rows))
-    assert first.trained is first.trained
+    assert first.trained_sequences is first.trained_sequences
     extended = first.entries.extend(ObservedMatrix.from_sequences(later)).entries
     gone = plan_forget(extended, ["row 3", "row 27"], ["c05"], None, missing="error")
     for store in (extended, forget(extended, gone).entries):
         histories = first.update(store)
-        assert histories.trained is first.trained
+        assert histories.trained_sequences is first.trained_sequences
         entries = store.seen_columns(np.arange(len(store.rows)))
         order = entries.extras.sort_within(entries.group_of)
         labels = store.columns[entries.others[order]].tolist()

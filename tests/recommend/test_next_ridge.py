@@ -300,7 +300,7 @@ def test_decays_are_no_longer_than_rows() -> None:
 def test_a_single_entry_explains_the_whole_chance_of_what_follows() -> None:
     matrix = ObservedMatrix.from_sequences(walk(np.random.default_rng(0)))
     rows, decay = Histories(EntryStore.of(matrix)), Decay(1.5, 3)
-    (model,) = count_next(rows.trained, decay, N, "full").fit([Ridge(2.0, 0.5)])
+    (model,) = count_next(rows.trained_sequences, decay, N, "full").fit([Ridge(2.0, 0.5)])
     following = NextRidge((NextPart(decay, model, 2.0),), rows, 0.0, 0.0, sharpness=1.5)
     entries = AxisEntries(np.array([0, 1]), np.array([3]), np.ones(1), extras=Extras())
     entries = entries._replace(extras=Extras(places=np.zeros(1, dtype=np.int32)))

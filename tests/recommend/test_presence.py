@@ -282,7 +282,7 @@ def test_a_new_column_is_regressed_on_the_hundred_nearest_by_the_cosine() -> Non
     cosines = sums / np.sqrt(np.diag(x.T @ weigh(x) @ x))
     arrivals = ObservedMatrix.from_entries(takers, [999] * 40, [3] * 40, matrix.scale)
     entries = Means(presence="full").fit(matrix).extend(arrivals).entries_
-    added = fit(matrix, Ridge(5.0, 0.5)).extend(entries, np.array([150])).settled.added
+    added = fit(matrix, Ridge(5.0, 0.5)).extend(entries, np.array([150])).complete_model.added
     assert sorted(added.indices) == sorted(np.argsort(-cosines)[:100])
 
 
@@ -339,7 +339,7 @@ def test_a_new_column_is_described_by_the_counts_of_trained_and_new_rows() -> No
         [*(rows + 30), 3, 4, 5], [*columns, 6, 6, 6], [*later[later > 0], 5, 1, 2]
     )
     entries = Means(presence="full").fit(trained).extend(arrivals).entries_
-    model = fit(trained, ridge, count_weight=2.0).extend(entries, np.array([6])).settled
+    model = fit(trained, ridge, count_weight=2.0).extend(entries, np.array([6])).complete_model
 
     together = np.vstack([np.pad(counts, ((0, 0), (0, 1))), later])
     together[3:6, 6] = 5, 1, 2
@@ -355,8 +355,8 @@ def test_a_new_column_is_described_by_the_counts_of_trained_and_new_rows() -> No
     # of two new columns, the first changes again
     both = ObservedMatrix.from_interactions([3, 4, 5, 6], [6, 7, 7, 7])
     entries_of_both = Means(presence="full").fit(trained).extend(both).entries_
-    settled = fit(trained, ridge).extend(entries_of_both, np.array([6, 7])).settled
-    again = settled.extend(entries_of_both, np.array([6])).settled
+    settled = fit(trained, ridge).extend(entries_of_both, np.array([6, 7])).complete_model
+    again = settled.extend(entries_of_both, np.array([6])).complete_model
     np.testing.assert_array_equal(again.added_sizes, settled.added_sizes)
     np.testing.assert_array_equal(again.added.toarray(), settled.added.toarray())
     assert settled.added_sizes[0] < settled.added_sizes[1]

@@ -117,7 +117,7 @@ def evaluate(
         with locate_errors(test, UnknownLabel):
             if has_values:
                 errors = evaluate_areas(fitted, entries, unknown=unknown_pairs)
-    choices = {"n": n, "min_entries": min_entries, "feature": feature, **order.given}
+    choices = {"n": n, "min_entries": min_entries, "feature": feature, **order.changed_options}
     options: dict[str, Any] = {name: value for name, value in choices.items() if value is not None}
     ranked = None
     if ranking or not has_values or options:
@@ -240,7 +240,7 @@ class ComparisonOptions:
 
     def check(self, order: Order, *, shows_lists: bool) -> None:
         """Refuse an order of columns where none are ranked."""
-        is_ordered = order.given or self.n
+        is_ordered = order.changed_options or self.n
         if self.metric in ("rmse", "mae") and not shows_lists and is_ordered:
             raise BadSetting(
                 "-n and the order of columns need a ranking metric, such as --metric ndcg; "
@@ -314,7 +314,7 @@ def compare(
     # an unknown row is refused before any model is fitted
     matrix.rows.positions([label] if person else [])
     features = files.read(matrix, reading.encoding)
-    arguments: dict[str, Any] = {**options.list_arguments(), **order.given}
+    arguments: dict[str, Any] = {**options.list_arguments(), **order.changed_options}
     with show_share("comparing") as show:
         comparison = compare_models(
             candidates, matrix, **features, **arguments, seed=seed or 0, progress=show
@@ -361,7 +361,7 @@ def _compare_lists(
         model.fit(matrix, progress=False, **(features if model.takes_features else {}))
         for model in pair
     )
-    return compare_lists(before, after, label, n, **order.given)
+    return compare_lists(before, after, label, n, **order.changed_options)
 
 
 def _show_comparison(comparison: Comparison, facts: dict[str, Any]) -> None:

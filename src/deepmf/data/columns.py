@@ -100,7 +100,7 @@ def read_columns(path: str | Path, kind: LineKind, options: ColumnOptions) -> Re
 
 def choose_roles(table: FileTable, kind: LineKind, options: ColumnOptions) -> ColumnRoles:
     """Choose the column of each role that lines of a kind need; refuse a wide table."""
-    names = [name for role, name in options.wanted.items() if role != "row"]
+    names = [name for role, name in options.asked_roles.items() if role != "row"]
     if kind.defines_ids and all(name is None for name in names):
         refuse_wide(table)
     head = narwhals.from_native(table.head, eager_only=True)

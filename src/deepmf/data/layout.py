@@ -115,7 +115,7 @@ class ColumnOptions:
     form: str | None = None
 
     @property
-    def wanted(self) -> dict[str, NameOrPosition]:
+    def asked_roles(self) -> dict[str, NameOrPosition]:
         """The columns asked for by role, with that of the times."""
         return {**self.asked, "time": None if self.time is DETECT else self.time}
 
@@ -220,7 +220,7 @@ def _read_header(
     names = lines[0]
     is_header = options.header
     if is_header is None:
-        is_named = any(isinstance(name, str) for name in options.wanted.values())
+        is_named = any(isinstance(name, str) for name in options.asked_roles.values())
         is_of_pandas = len(names) > 2 and names == ["", *map(str, range(len(names) - 1))]
         # the rules recognise numbers with decimal points
         plain = [[field.replace(options.decimal, ".") for field in fields] for fields in lines]

@@ -190,7 +190,7 @@ class ReadOptions(ColumnOptions):
     @property
     def _may_be_lists(self) -> bool:
         """Whether no option asks for a field of an entry."""
-        is_named = any(name is not None for name in self.wanted.values())
+        is_named = any(name is not None for name in self.asked_roles.values())
         return not (is_named or self.header or self.kind is ENTRIES)
 
     def reads_lists(self, path: Path) -> bool:
@@ -206,9 +206,9 @@ class ReadOptions(ColumnOptions):
     def refuse_extras(self, path: Path) -> None:
         """Refuse columns of times and weights in a file that has no such columns."""
         for name in ("time", "weight"):
-            if self.wanted[name] is not None:
+            if self.asked_roles[name] is not None:
                 raise BadSetting(
-                    f"{path} has no field for each entry's {name}; got {name} {self.wanted[name]!r}"
+                    f"{path} has no field for each entry's {name}; got {name} {self.asked_roles[name]!r}"
                 )
 
 

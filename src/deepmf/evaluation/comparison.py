@@ -112,7 +112,11 @@ def compare(
             f"interactions have no values, so there is no {metric.upper()}; set a ranking metric, such as ndcg",
             hint=Hint("metric='ndcg'", "--metric ndcg"),
         )
-    ranking = None if metric in ERROR_METRICS else Request(n=n, **fix_order(matrix, order).given)
+    ranking = (
+        None
+        if metric in ERROR_METRICS
+        else Request(n=n, **fix_order(matrix, order).changed_options)
+    )
     check_choice("by", by, get_args(SplitBy))
     if by != "entries":
         if areas:
@@ -336,7 +340,7 @@ def _measure_test(
             test_losses.by_row[metric] = RowLosses(sums[rows], counts[rows])
     if ranking is not None:
         with suppress(BadEntries):  # no test entry is relevant
-            ranked = evaluate_ranking(model, test, n=int(ranking.n), **ranking.given)
+            ranked = evaluate_ranking(model, test, n=int(ranking.n), **ranking.changed_options)
             test_losses.rankings.update(ranked.areas | {ALL: ranked.overall})
             scores = () if ranked.by_row is None else ranked.by_row._asdict().items()
             test_losses.by_row.update(
@@ -613,7 +617,7 @@ class Comparison:
             "plan": asdict(replace(self.plan, ranking=None)),
         }
         if self.plan.ranking is not None:
-            ranking = {"n": self.plan.ranking.n, **self.plan.ranking.given}
+            ranking = {"n": self.plan.ranking.n, **self.plan.ranking.changed_options}
             content["plan"]["ranking"] = ranking
             content["popularity"] = {
                 metric: {

@@ -225,7 +225,9 @@ def evaluate_ranking(
         check_count("most_rows", most_rows)
     if feature is not None:
         find_shares(model.entries_, NOTHING, feature)
-    request = Request(n=n, min_entries=min_entries, **fix_order(model.entries_.train, order).given)
+    request = Request(
+        n=n, min_entries=min_entries, **fix_order(model.entries_.train, order).changed_options
+    )
     ranked = model if given is None else _extend_by_given(model, given, unknown)
     if request.rank_by is None and model.rankers_.rank_by == "next" and _lie_between(model, test):
         request = replace(request, rank_by="relevance")

@@ -472,7 +472,7 @@ class Estimator(ABC):
         learning = Learning(
             fitted.entries,
             fitted.predictor,
-            prepared.placed,
+            prepared.held_out_entries,
             None if asked is None else self._fold_asked(fitted, asked),
             self.settings.to_dict(),
             folds_in=self._areas.covers_new("row"),

@@ -244,7 +244,7 @@ class Prepared(NamedTuple):
     column_features: Features | None
 
     @property
-    def placed(self) -> PlacedEntries | None:
+    def held_out_entries(self) -> PlacedEntries | None:
         """The validation entries, with their times and weights."""
         return None if self.held_out is None else PlacedEntries(*self.held_out, self.extras)
 

@@ -106,7 +106,7 @@ class ColumnRidge:
         """Return the scores (rows, columns) of rows with these entries over the trained columns;
         larger is likelier."""
         rows = read_rows(entries, self.n_trained, self.count_weight)
-        new_weights = self.settled.added
+        new_weights = self.complete_model.added
         scores = to_dense(rows @ self.weights)
         if not new_weights.shape[1]:
             return scores
@@ -119,11 +119,11 @@ class ColumnRidge:
         if not is_new.any():
             return entries
         columns = entries.others[is_new] - self.n_trained
-        neighbour_weights = scipy.sparse.csr_array(self.settled.added[:, columns].T)
+        neighbour_weights = scipy.sparse.csr_array(self.complete_model.added[:, columns].T)
         counts = np.diff(neighbour_weights.indptr)
         rows = np.repeat(entries.group_of[is_new], counts)
         residuals = read_entries(entries, self.count_weight)[is_new]
-        residuals = residuals / self._penalise(self.settled.added_sizes)[columns]
+        residuals = residuals / self._penalise(self.complete_model.added_sizes)[columns]
         sizes = self._penalise(self.sizes)[neighbour_weights.indices]
         roots = neighbour_weights.data * sizes * np.repeat(residuals, counts)
         is_positive = roots > 0
@@ -181,7 +181,7 @@ class ColumnRidge:
     def take_weights(self, columns: IndexArray) -> LatentArray | Sparse:
         """Return the weights (trained columns, columns) of some columns, in increasing order."""
         is_new = columns >= self.n_trained
-        new_weights = self.settled.added[:, columns[is_new] - self.n_trained]
+        new_weights = self.complete_model.added[:, columns[is_new] - self.n_trained]
         if isinstance(self.weights, np.ndarray):
             # In the order of rows, as products with entries read them: take, unlike [:, ...].
             taken: LatentArray = self.weights.take(columns[~is_new], axis=1)
@@ -203,11 +203,11 @@ class ColumnRidge:
         changed = columns[columns >= self.n_trained] - self.n_trained
         if changed.size == 0:
             return self
-        latest: ColumnRidge = self.__dict__.get("settled", self)
+        latest: ColumnRidge = self.__dict__.get("complete_model", self)
         return replace(latest, due=np.union1d(latest.due, changed), store=entries)
 
     @cached_property
-    def settled(self) -> ColumnRidge:
+    def complete_model(self) -> ColumnRidge:
         """The model with the weights of all new columns."""
         if self.store is None or self.due.size == 0:
             return self
@@ -271,10 +271,12 @@ class ColumnRidge:
         """Return a model without some new columns."""
         if columns.size == 0:
             return self
-        settled = self.settled
-        remaining = np.setdiff1d(np.arange(settled.added.shape[1]), columns - self.n_trained)
+        complete = self.complete_model
+        remaining = np.setdiff1d(np.arange(complete.added.shape[1]), columns - self.n_trained)
         return replace(
-            settled, added=settled.added[:, remaining], added_sizes=settled.added_sizes[remaining]
+            complete,
+            added=complete.added[:, remaining],
+            added_sizes=complete.added_sizes[remaining],
         )
 
     def pack(self, prefix: str = "presence") -> dict[str, Array]:

@@ -113,7 +113,7 @@ class DeviceColumns:
     def _log_next(self, following: NextRidge, encoded: EncodedRows) -> Tensor:
         """Return the logarithms (rows, columns) of the probabilities that columns come next."""
         entries = encoded.entries
-        directed = (score(decay.weigh(encoded.trained)) for decay, score in self._directed)
+        directed = (score(decay.weigh(encoded.trained_entries)) for decay, score in self._directed)
         scores = following.score(
             entries, self._undirected(encoded.implied_entries), self._every_popularity, directed
         )

@@ -82,7 +82,7 @@ def fit_next_again(
 ) -> NextRidge:
     """Return a directed ridge of another matrix with the same settings."""
     histories, n_columns = Histories(EntryStore.of(train)), presence.model.n_trained
-    rows = histories.trained
+    rows = histories.trained_sequences
 
     def fit(part: NextPart) -> NextPart:
         (model,) = count_next(rows, part.decay, n_columns, presence.model.kind, gpu).fit(
@@ -122,7 +122,7 @@ class _Choice:
     def fit(self) -> NextRidge:
         """Return the directed ridge of the visible entries with the best decays, ridges and
         weights."""
-        rows, kind = self._histories.trained, self._presence.model.kind
+        rows, kind = self._histories.trained_sequences, self._presence.model.kind
         n_columns = self._popularity.size
 
         def fit(decay: Decay) -> NextPart:

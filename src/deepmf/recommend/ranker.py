@@ -183,7 +183,7 @@ class EncodedRows:
     log_next: Array | None = None  # (rows, columns), once it is asked for
 
     @cached_property
-    def trained(self) -> AxisEntries:
+    def trained_entries(self) -> AxisEntries:
         """Entries in the trained columns."""
         return self.entries.below(self.model.n_trained)
 
@@ -196,7 +196,7 @@ class EncodedRows:
     def are_empty(self) -> BoolArray:
         """Which rows have no entries in trained columns: popularity ranks better than what new
         columns alone say."""
-        return np.asarray(np.diff(self.trained.starts) == 0)
+        return np.asarray(np.diff(self.trained_entries.starts) == 0)
 
     @cached_property
     def presence(self) -> Array:

@@ -130,7 +130,7 @@ class Order:
             )
 
     @property
-    def given(self) -> OrderOptions:
+    def changed_options(self) -> OrderOptions:
         """The options of the order that are not the defaults."""
         values = [(option, getattr(self, option.name)) for option in fields(Order)]
         return {option.name: value for option, value in values if value != option.default}  # type: ignore[return-value]

@@ -119,10 +119,10 @@ class Histories:
         return Histories(entries, self.first or self)
 
     @cached_property
-    def trained(self) -> Sequences:
+    def trained_sequences(self) -> Sequences:
         """The sequences of the training entries."""
         if self.first is not None:
-            return self.first.trained
+            return self.first.trained_sequences
         return Sequences.of(self.entries.train)
 
     @cached_property
@@ -131,8 +131,8 @@ class Histories:
         train, entries = self.entries.train, self.entries
         changed = np.union1d(train.find_rows(entries.dropped), entries.added.rows)
         if changed.size == 0:
-            return [(self.trained, None)]
+            return [(self.trained_sequences, None)]
         is_unchanged = ~np.isin(np.arange(train.shape[0]), changed)
-        are_current = np.repeat(is_unchanged, np.diff(self.trained.starts))
+        are_current = np.repeat(is_unchanged, np.diff(self.trained_sequences.starts))
         recent = Sequences.of_rows(entries.seen_columns(changed))
-        return [(self.trained, are_current), (recent, None)]
+        return [(self.trained_sequences, are_current), (recent, None)]

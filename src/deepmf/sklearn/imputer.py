@@ -270,7 +270,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         elif hasattr(self, "feature_names_in_"):
             labels = self._codes.names
         not_numbers = {*self._codes.categories, *self._codes.dates}
-        places = {labels[at]: at for at in self._kept.tolist() if at not in not_numbers}
+        places = {labels[at]: at for at in self._output_columns.tolist() if at not in not_numbers}
         self._constraints = read_constraints(self.constraints or {}, places)
         self._warn_of_columns()
         entries = entries.take_columns(self._known)
@@ -398,7 +398,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         numbers = self._codes.encode(table)
         numbers[:, self._known] = cells
         numbers[np.isnan(numbers)] = 0.0  # of columns without entries
-        positions, missing = self._kept, table.missing
+        positions, missing = self._output_columns, table.missing
         columns = self._codes.decode(numbers, table)
         indicators = {self._name_indicator(at): missing[:, at] for at in self._indicated.tolist()}
 
@@ -415,7 +415,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         are_numbers = ~np.isin(sources, list(self._codes.categories))
         cells = np.full(table.numbers.shape, np.nan)
         cells[:, sources[are_numbers]] = end[:, are_numbers]
-        return label_like(X, cells[:, self._kept], self._kept)
+        return label_like(X, cells[:, self._output_columns], self._output_columns)
 
     def _name_indicator(self, at: int) -> Any:
         """Return the name of the column that says where a column was missing."""
@@ -536,9 +536,9 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         names: Any = _check_feature_names_in(self, input_features)
         indicators = [self._name_indicator(at) for at in self._indicated.tolist()]
         if self._column_index is not None:
-            labels = [*self._column_index[self._kept], *indicators]
+            labels = [*self._column_index[self._output_columns], *indicators]
             return type(self._column_index).from_tuples(labels, names=self._column_index.names)
-        return np.array([*names[self._kept], *indicators], dtype=object)
+        return np.array([*names[self._output_columns], *indicators], dtype=object)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -548,7 +548,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
     @property
-    def _kept(self) -> IndexArray:
+    def _output_columns(self) -> IndexArray:
         """The positions of the columns that `transform` gives."""
         if self.keep_empty_features:
             return np.arange(self.n_features_in_)
@@ -704,7 +704,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         names, dates = self._codes.names, sorted(self._codes.dates)
         if dates:
             warn(f"columns of dates are returned as they are: {', '.join(map(repr, names[dates]))}")
-        empty = np.delete(names, self._kept).tolist()
+        empty = np.delete(names, self._output_columns).tolist()
         if empty:
             shown = ", ".join(map(repr, empty[:3])) + (", ..." if len(empty) > 3 else "")
             warn(
